@@ -10,12 +10,12 @@ import numpy as np
 
 from byoc_hw.arguments import check_number, check_type
 from byoc_hw.errors import InvalidInput
-from byoc_hw.mesh.group import RunTimes
+from byoc_hw.mesh.group import RunTimes, SharedFrames
 from byoc_hw.mesh.libraries import build_libraries, check_libraries
 from byoc_hw.mesh.manifest import Manifest, read_manifest
 from byoc_hw.mesh.mpi_ranks import run_on_ranks
 from byoc_hw.mesh.runs import Look, Outputs, run_in_processes, run_in_threads
-from byoc_hw.mesh.stage_check import StageValidation, compare_stages, reference_layers
+from byoc_hw.mesh.stage_check import StageValidation, compare_stages, joined, reference_layers
 from byoc_hw.tensor import Array
 
 FrameInputs = Mapping[str, Array] | Sequence[Array] | Array
@@ -110,21 +110,21 @@ class MeshProject:
     ) -> tuple[MeshResult | None, StageValidation | None]:
         """The part of this rank of MPI in a run that all ranks call with the same frames.
 
-        Rank 0 has the result, and with `validate` the comparison, which needs all ranks on one machine; the others have
-        neither. With `messages` ranks on one machine send messages too, as between machines. A rank that fails, or
-        stands still for `timeout` seconds, is named, and ends all of them.
+        Rank 0 has the result, and with `validate` the comparison, which the first rank of each machine makes of what
+        PEs there send; the others have neither. With `messages` ranks on one machine send messages too, as between
+        machines. A rank that fails, has another mesh or other frames than rank 0, or stands still for `timeout`
+        seconds, is named, and ends all of them.
         """
         inputs = self.checked(frames)
-        if validate and messages:
-            raise InvalidInput("validate looks into memory that all ranks share: with messages there is none")
         check_libraries(self.directory, self.manifest.programs)
-        slots = len(inputs) if validate else None
-        shared, found = run_on_ranks(self.directory, self.manifest, inputs, timeout, messages=messages, slots=slots)
-        if found is None:
-            return None, None
-        if not validate:
-            return MeshResult(*found), None
-        return MeshResult(*found), compare_stages(shared, reference_layers(self.directory, self.manifest, inputs))
+
+        def compare(shared: SharedFrames, pes: Sequence[int]) -> StageValidation:
+            return compare_stages(shared, reference_layers(self.directory, self.manifest, inputs), pes)
+
+        found, compared = run_on_ranks(
+            self.directory, self.manifest, inputs, timeout, messages=messages, compare=compare if validate else None
+        )
+        return MeshResult(*found) if found else None, joined(compared) if compared else None
 
     def validate(
         self, frames: Sequence[FrameInputs], on: str = "processes", *, ranks: int | None = None, timeout: float = 10.0

@@ -15,10 +15,10 @@ LIBRARY_CODE = 2560
 """HWlib and the main loop of a PE."""
 
 CODE_OF_A_CALL = 768
-"""What calls a region or a function of the host, and checks and passes on what it returns."""
+"""What calls a region or a function of the host, and checks and passes on what it returns; and the stage around it."""
 
-CODE_OF_A_PORT = 48
-"""What a port moves."""
+CODE_OF_A_PORT = 56
+"""What a port moves, and its state."""
 
 CODE_OF_A_FUNCTION = 4096
 """A function of the host, with what it uses of the compiler's and the C library's functions for floats."""

@@ -12,18 +12,20 @@ import platform
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 
+from byoc_hw.emit.directory import METADATA, digest
 from byoc_hw.errors import ByocHwError, RunError, ToolchainMissing
 from byoc_hw.mesh.group import SLICE, Outside, PeGroup, RunTimes, SharedFrames, share
-from byoc_hw.mesh.manifest import Manifest
+from byoc_hw.mesh.manifest import MANIFEST, Manifest
 from byoc_hw.mesh.plan import OUTSIDE
 from byoc_hw.mesh.rings import VIEW_BYTES, ring_end
 from byoc_hw.mesh.runs import Outputs, StandstillWatch, ranks_of
+from byoc_hw.mesh.stage_check import StageValidation
 from byoc_hw.tensor import Array
 
 _PAUSE, _PAUSES, _LONG_PAUSE = 0.0002, 16, 0.01
@@ -34,6 +36,9 @@ _HEALTH = 0.5
 """Seconds between two messages that say how far the PEs of a rank are."""
 
 _HEALTH_TAG, _FIRST_CHANNEL_TAG = 1, 2
+
+CompareSent = Callable[[SharedFrames, Sequence[int]], StageValidation]
+"""Compares all frames that some PEs, by number, have sent with what they should be."""
 
 
 def under_mpi() -> bool:
@@ -48,21 +53,36 @@ def run_on_ranks(
     timeout: float,
     *,
     messages: bool = False,
-    slots: int | None = None,
-) -> tuple[SharedFrames, Outputs | None]:
+    compare: CompareSent | None = None,
+) -> tuple[Outputs | None, list[StageValidation]]:
     """This rank's part of a run; the outputs on rank 0, None on the others.
 
-    With `messages` ranks on one machine send messages too. A failure of any rank ends all of them, after a line that
-    names it, and its PEs. `ToolchainMissing` without mpi4py, `InvalidInput` for more ranks than PEs.
+    With `messages` ranks on one machine send messages too: each is a machine of its own. With `compare` rings hold all
+    frames, and the first rank of each machine compares what the PEs there have sent; rank 0 gets what all found. A
+    failure of any rank ends all of them, after a line that names it, and its PEs. `ToolchainMissing` without mpi4py,
+    `InvalidInput` for more ranks than PEs.
     """
     mpi = _mpi()
     world = mpi.COMM_WORLD
     try:
-        rank = _Rank(mpi, directory, manifest, inputs, timeout, messages, slots)
+        _check_alike(world, directory, manifest, len(inputs))
+        rank = _Rank(mpi, directory, manifest, inputs, timeout, messages, len(inputs) if compare else None)
         outputs = rank.run()
+        return outputs, rank.compared(compare) if compare else []
     except ByocHwError as error:
         _abort(world, str(error))
-    return rank.shared, outputs
+
+
+def _check_alike(world: Any, directory: Path, manifest: Manifest, frames: int) -> None:
+    """Raise `RunError` on rank 0 for a rank that has another mesh in its directory, or other frames, than rank 0."""
+    metadata = (directory / one.directory / METADATA for one in manifest.programs)
+    contents = digest(b"".join(path.read_bytes() for path in (directory / MANIFEST, *metadata)))
+    found = world.gather((contents, frames, f"{directory.resolve()} on {platform.node()}"))
+    for rank, (other, count, where) in enumerate(found or ()):
+        if other != contents:
+            raise RunError(f"all ranks run the mesh of rank 0: rank {rank} has another one in {where}")
+        if count != frames:
+            raise RunError(f"all ranks run the {frames} frames of rank 0: rank {rank} has {count}")
 
 
 def _mpi() -> Any:
@@ -97,6 +117,9 @@ class _Rank:
         kind = self._world.Split_type(mpi.COMM_TYPE_SHARED)
         self._machine = kind.Split(self._world.rank) if messages else kind
         machines = self._world.allgather(self._machine.bcast(self._world.rank))
+        self._on_machine = [
+            pe for pe in range(len(manifest.pes)) if machines[self._owner[pe]] == machines[self._world.rank]
+        ]
         self._name_ranks()
         self.shared = SharedFrames(directory, manifest, len(inputs), self._window, slots)
         if self._machine.rank == 0:
@@ -163,6 +186,11 @@ class _Rank:
             return None
         used, waited = map(sum, zip(*spent, strict=True))
         return self._outside.outputs(), RunTimes(seconds, used, waited)
+
+    def compared(self, compare: CompareSent) -> list[StageValidation]:
+        """What the first rank of each machine finds: on rank 0, of all."""
+        own = compare(self.shared, self._on_machine) if self._machine.rank == 0 else None
+        return [one for one in self._world.gather(own) or () if one is not None]
 
     def _done(self, thread: threading.Thread) -> bool:
         return not thread.is_alive() and self._moves.done and (self._outside is None or self._outside.done)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -94,12 +94,13 @@ def _name(layer: Mapping[str, Any]) -> str:
     return f"{layer['region']}:{layer['name']}" if layer["region"] else str(layer["name"])
 
 
-def compare_stages(shared: SharedFrames, layers: Layers) -> StageValidation:
-    """Compare all frames that are in the rings of a run, which held every frame."""
+def compare_stages(shared: SharedFrames, layers: Layers, pes: Collection[int] | None = None) -> StageValidation:
+    """Compare all frames that are in the rings of a run, which held every frame; with `pes`, those that PEs of these
+    numbers have sent."""
     manifest = shared.manifest
     differences, compared, unseen = [], 0, 0
     for number, channel in enumerate(manifest.channels):
-        if channel.source == OUTSIDE:
+        if channel.source == OUTSIDE or (pes is not None and channel.source not in pes):
             continue
         if channel.tensor not in layers[0]:
             unseen += 1
@@ -107,7 +108,7 @@ def compare_stages(shared: SharedFrames, layers: Layers) -> StageValidation:
         compared += 1
         for index, frame in enumerate(range(channel.replica, len(layers), manifest.replicas)):
             found = shared.rings.frame(shared.addresses[number], index, channel.nbytes)
-            wrong = int((found != _expected(manifest, channel, layers[frame][channel.tensor])).sum())
+            wrong = int((found != expected_frame(manifest, channel, layers[frame][channel.tensor])).sum())
             if wrong:
                 label = manifest.pes[channel.source].label
                 differences.append((channel.source, StageDifference(label, channel.tensor, frame, wrong, len(found))))
@@ -116,7 +117,16 @@ def compare_stages(shared: SharedFrames, layers: Layers) -> StageValidation:
     return StageValidation(len(layers), compared, unseen, ordered)
 
 
-def _expected(manifest: Manifest, channel: ChannelEntry, values: Array) -> Array:
+def joined(parts: Sequence[StageValidation]) -> StageValidation:
+    """The outcome of comparisons of different PEs in the same frames."""
+    compared, unseen = sum(one.compared for one in parts), sum(one.unseen for one in parts)
+    return StageValidation(
+        parts[0].frames, compared, unseen, tuple(found for one in parts for found in one.differences)
+    )
+
+
+def expected_frame(manifest: Manifest, channel: ChannelEntry, values: Array) -> Array:
+    """The bytes that a channel carries of a frame with these values of its tensor."""
     spread = manifest.tensors[channel.tensor].spread(np.ascontiguousarray(values)[None])
     patch = spread[0, slice(*channel.patch.rows), :, slice(*channel.patch.channels)]
     return np.ascontiguousarray(patch).reshape(-1).view(np.uint8)

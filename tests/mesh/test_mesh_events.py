@@ -58,6 +58,15 @@ def test_pipelines_are_counted_by_themselves():
     assert run.rate == pytest.approx(1 / 100 + 1 / 200 + 1 / 300)
 
 
+def test_a_step_that_waits_for_a_message_does_not_hold_up_another_one_of_its_pe():
+    mesh = small_mesh(link=Link(hop_cycles=0))
+    here, there = mesh.alive[:2]
+    steps = (FlowStep("far", there, 500), FlowStep("waits", here, 100), FlowStep("free", here, 200))
+    run = simulate(Flow(mesh, steps, (Lane(0, 1, 0, 2),)), 4)
+    assert run.starts[1] == (600, 1000, 1500, 2000)
+    assert run.starts[2] == (0, 200, 400, 700)  # at 600 the other one has the older frame
+
+
 def test_the_same_flow_runs_the_same():
     flow = chain_flow([300, 200, 500], skips=[(0, 2)])
     assert simulate(flow, 20) == simulate(flow, 20)

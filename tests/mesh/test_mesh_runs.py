@@ -4,13 +4,11 @@ import os
 import shutil
 import signal
 import subprocess
-import threading
-import time
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
+from lost_ranks import failing
 
 import byoc_hw
 from byoc_hw import InvalidInput, PlanError, Project, RunError
@@ -136,48 +134,13 @@ def test_a_program_that_answers_wrongly_is_named(own_mesh):
     assert str(found.differences[0]).startswith("PE (4, 0) answers wrongly: ")
 
 
-def rank_process(library, own):
-    """The process of this test that has loaded a program."""
-    for entry in Path("/proc").iterdir():
-        try:
-            parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
-            if entry.name.isdigit() and parent == own and library in (entry / "maps").read_text():
-                return int(entry.name)
-        except (OSError, IndexError, ValueError):
-            continue
-    return None
-
-
-def failing(mesh, number, how):
-    """The error of a run in which the rank of one PE gets a signal."""
-    failure = []
-
-    def run():
-        try:
-            mesh.run(frames(60_000), "processes", timeout=1.0)
-        except RunError as error:
-            failure.append(str(error))
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    process, end = None, time.monotonic() + 20
-    while process is None and thread.is_alive() and time.monotonic() < end:
-        process = rank_process(f"pe{number}.so", os.getpid())
-    assert process is not None
-    time.sleep(0.2)
-    os.kill(process, how)
-    thread.join(60)
-    assert not thread.is_alive()
-    return failure
-
-
 def test_a_rank_that_dies_is_named(mesh):
-    (failure,) = failing(mesh, 2, signal.SIGKILL)
+    (failure,) = failing(mesh, frames(60_000), 2, signal.SIGKILL)
     assert failure.startswith("rank 2 has ended (signal 9)")
 
 
 def test_a_rank_that_stands_still_is_named(mesh):
-    (failure,) = failing(mesh, 3, signal.SIGSTOP)
+    (failure,) = failing(mesh, frames(60_000), 3, signal.SIGSTOP)
     assert failure.startswith("no frame for 1 seconds: slow, or stuck, is rank 3, PE (3, 0) at frame ")
     assert "rank 2" not in failure
     assert "rank 4" not in failure

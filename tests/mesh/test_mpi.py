@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -59,10 +60,62 @@ def test_ranks_give_the_bytes_of_the_single_project(directory, tmp_path, ranks, 
     assert np.array_equal(outputs[name], np.stack([one.outputs[0] for one in expected]))
 
 
-def test_ranks_compare_what_every_pe_sends(directory):
-    done = run(directory, 4, "--random", "10", "--validate")
+@pytest.mark.parametrize("options", [(), ("--messages",)])
+def test_ranks_compare_what_every_pe_sends(directory, options):
+    done = run(directory, 4, "--random", "10", "--validate", *options)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("equal: ")
+    inner = [one for one in MeshProject(directory).manifest.channels if one.source >= 0]
+    assert done.stdout.startswith(f"equal: {len(inner)} channels in 10 frames\n")
+
+
+# ---------------------------------------------------------------- two machines
+
+
+def on_two_machines(tmp_path, directories, *options):
+    """The end of a run with two ranks on each of two machines, with a directory each and one for temporary files. The
+    launcher starts what is for another machine here: for MPI they are two, and share no memory."""
+    hosts = tmp_path / "hosts"
+    hosts.write_text("first:2\nsecond:2\n")
+    arguments = [str(MPIRUN), "-launcher", "fork", "-f", str(hosts)]
+    for number, directory in enumerate(directories):
+        temporary = tmp_path / f"temporary{number}"
+        temporary.mkdir(exist_ok=True)
+        part = ["-n", "2", "-env", "TMPDIR", str(temporary), sys.executable, "-m", "byoc_hw", "mesh", "run"]
+        arguments += [*([":"] if number else []), *part, str(directory), *options]
+    return subprocess.run(arguments, capture_output=True, text=True, timeout=240, check=False)
+
+
+@pytest.fixture
+def copies(directory, tmp_path):
+    """A copy of the mesh for each of two machines."""
+    return [shutil.copytree(directory, tmp_path / f"machine{number}" / "mesh") for number in range(2)]
+
+
+def test_two_machines_with_a_copy_of_the_mesh_each_send_what_the_whole_model_computes(copies, tmp_path):
+    done = on_two_machines(tmp_path, copies, "--random", "20", "--validate")
+    assert done.returncode == 0, done.stderr
+    inner = [one for one in MeshProject(copies[0]).manifest.channels if one.source >= 0]
+    assert done.stdout.startswith(f"equal: {len(inner)} channels in 20 frames\n20 frames in ")
+
+
+def test_a_pe_of_the_second_machine_that_answers_wrongly_is_named(copies, tmp_path):
+    mesh = MeshProject(copies[1])
+    program = mesh.manifest.programs[mesh.manifest.pes[5].program]
+    weights = copies[1] / program.directory / "src" / f"{program.name}_weights.h"
+    weights.write_text(weights.read_text().replace(" 3,", " 4,"))
+    assert mesh.build() == [program.name]
+    done = on_two_machines(tmp_path, copies, "--random", "5", "--validate")
+    assert done.returncode != 0
+    assert f"{mesh.manifest.pes[5].label} answers wrongly: " in done.stdout
+
+
+def test_a_machine_with_another_mesh_is_named(copies, tmp_path):
+    manifest = copies[1] / "manifest.json"
+    manifest.write_text(manifest.read_text() + "\n")
+    done = on_two_machines(tmp_path, copies, "--random", "5")
+    assert done.returncode != 0
+    assert f"all ranks run the mesh of rank 0: rank 2 has another one in {copies[1]} on " in done.stderr
+    assert "frames in" not in done.stdout
 
 
 def signalled(directory, tmp_path, ranks, how, *options):

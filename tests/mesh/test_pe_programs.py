@@ -1,0 +1,254 @@
+"""PEs with several stages: each has one program, which is linked as one image and computes what every stage should."""
+
+import json
+import re
+import signal
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from lost_ranks import failing
+from riscv32_tools import needs_riscv32
+
+import byoc_hw
+from byoc_hw import PlanError, Project
+from byoc_hw.demo import heldout, model_path
+from byoc_hw.mesh import group
+from byoc_hw.mesh.code_size import CODE_OF_A_CALL, CODE_OF_A_FUNCTION, CODE_OF_A_PORT, LIBRARY_CODE
+from byoc_hw.mesh.machine import MESH_7296
+from byoc_hw.mesh.pe_stages import programs_of
+from byoc_hw.mesh.plan import OUTSIDE
+from byoc_hw.mesh.plan_file import plan_json, read_plan
+from byoc_hw.mesh.stage_check import expected_frame, reference_layers
+from byoc_hw.mesh_builder import build_mesh, mesh_network
+from byoc_hw.mesh_pipeline import pipeline
+from byoc_hw.plan.planned import TABLES
+from byoc_hw.run.metadata import read_metadata
+from byoc_hw.run.qemu import QEMU
+
+FRAMES = 5
+STRICT = ["-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Werror"]
+SANITIZED = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+HOST = ["-Wno-unused-const-variable", "-Wno-unused-parameter", "-Wno-conversion", "-fno-strict-aliasing", "-fwrapv"]
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return byoc_hw.partition_for_hwlib(*byoc_hw.load_tflite(model_path()), "digits", accelerator=MESH_7296.pe)
+
+
+@pytest.fixture(scope="module")
+def plan(digits):
+    found = pipeline(digits, None, MESH_7296.of(3), objective="latency")
+    assert found.pes < len(found.stages)
+    return found
+
+
+@pytest.fixture(scope="module")
+def mesh(digits, plan, tmp_path_factory):
+    return build_mesh(digits, plan, output_dir=tmp_path_factory.mktemp("mesh") / "digits")
+
+
+@pytest.fixture(scope="module")
+def layers(mesh):
+    """What the whole model computes in each frame."""
+    return reference_layers(mesh.directory, mesh.manifest, mesh.checked(frames()))
+
+
+def frames():
+    return [image[None] for image in heldout().images[:FRAMES]]
+
+
+def shared(mesh):
+    """The numbers of the PEs with several stages."""
+    programs = mesh.manifest.programs
+    return [number for number, pe in enumerate(mesh.manifest.pes) if len(programs[pe.program].stages) > 1]
+
+
+def test_there_is_one_program_for_each_pe(mesh, plan):
+    numbers = [tuple(stage.number for stage in one.stages) for one in mesh.manifest.programs]
+    assert numbers == programs_of(plan.replicas)
+    assert sorted(number for one in numbers for number in one) == list(range(len(plan.stages)))
+    assert len(mesh.manifest.pes) == plan.pes == len(list((mesh.directory / "programs").iterdir()))
+    assert shared(mesh)
+
+
+def test_a_hundred_frames_give_the_bytes_of_the_single_project_and_every_stage_sends_what_it_should(mesh, monkeypatch):
+    given = [image[None] for image in heldout().images[:100]]
+    wanted = Project(mesh.directory / "reference").run_batch(given)
+    for outputs, one in zip(mesh.run(given, "processes").outputs, wanted, strict=True):
+        assert np.array_equal(outputs[0], one.outputs[0])
+    monkeypatch.setattr(group, "_RING_BYTES", 0)  # no more room than the channels' credits
+    found = mesh.validate(given[:5], "threads")
+    assert found.ok
+    assert found.unseen == 0
+    assert found.compared == len([one for one in mesh.manifest.channels if one.source != OUTSIDE])
+
+
+def test_a_lost_rank_is_named(mesh):
+    many = [image[None] for image in heldout().images] * 150
+    (failure,) = failing(mesh, many, 1, signal.SIGKILL)
+    assert failure.startswith("rank 1 has ended (signal 9)")
+
+
+def test_a_channel_without_a_credit_is_refused_with_the_stages_that_wait(digits, plan, tmp_path):
+    plain = json.loads(plan_json(plan))
+    channel = next(one for one in plain["channels"] if None not in (one["source"], one["target"]))
+    channel["credits"] = 0
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(plain))
+    name = f"stage {channel['source']} waits for a credit of stage {channel['source']} -> stage {channel['target']}"
+    with pytest.raises(PlanError, match=f"channels have too few credits: .*{name}, which has 0"):
+        read_plan(path, mesh_network(digits), MESH_7296.of(3))
+
+
+# ---------------------------------------------------------------- images
+
+
+def frames_of_ports(mesh, layers, pe):
+    """For each receive of a PE, and each send, its frames, as the whole model computes them."""
+    ends = {}
+    for channel in mesh.manifest.channels:
+        values = [expected_frame(mesh.manifest, channel, frame[channel.tensor]) for frame in layers]
+        if channel.target == pe:
+            ends["received", channel.target_port] = np.concatenate(values)
+        if channel.source == pe:
+            ends["sent", channel.source_port] = np.concatenate(values)
+    return ends
+
+
+def frames_header(ends):
+    lines = ["#include <stdint.h>", f"enum {{ FRAMES = {FRAMES} }};"]
+    for way in ("received", "sent"):
+        ports = sorted(port for other, port in ends if other == way)
+        assert ports == list(range(len(ports)))
+        for port in ports:
+            values = ", ".join(map(str, ends[way, port]))
+            lines.append(f"static const uint8_t {way}{port}[] = {{{values}}};")
+        lines.append(f"static const uint8_t *const {way}[] = {{{', '.join(f'{way}{port}' for port in ports)}}};")
+        lines.append(f"enum {{ IMAGE_{'RECEIVES' if way == 'received' else 'SENDS'} = {len(ports)} }};")
+    return "\n".join(lines) + "\n"
+
+
+def linked(mesh, layers, pe, out, compiler, flags, link=()):
+    """The firmware of a PE as one image: all C of its project, and the test's link layer."""
+    out.mkdir()
+    place = mesh.directory / mesh.manifest.programs[mesh.manifest.pes[pe].program].directory
+    (out / "image_frames.h").write_text(frames_header(frames_of_ports(mesh, layers, pe)))
+    folders = [place / folder for folder in ("include", "src", "link", "hwlib/include", "hwlib/sim")]
+    includes = [f"-I{folder}" for folder in (out, *folders)]
+    sources = [path for folder in ("src", "hwlib/src", "hwlib/sim") for path in sorted(place.glob(f"{folder}/*.c"))]
+    sources += [place / "link/hwlib_pe.c", *place.glob("link/*_pe[0-9]*_pe.c"), Path(__file__).with_name("image.c")]
+    objects = []
+    for source in sources:
+        objects.append(out / f"{source.stem}.o")
+        own = HOST if source.name.endswith("_host.c") else ()
+        command = [compiler, *STRICT, *own, *flags, "-DHWLIB_SIM", *includes, "-c", source, "-o", objects[-1]]
+        subprocess.run(command, check=True)
+    subprocess.run([compiler, *flags, *link, *objects, "-lm", "-o", out / "image"], check=True)
+    return out / "image"
+
+
+def computed(stdout):
+    return [int(line.split()[1]) for line in stdout.splitlines() if line.startswith("computed")]
+
+
+@pytest.fixture(scope="module")
+def images(mesh, layers, tmp_path_factory):
+    """The images of the PEs with several stages, by their numbers, with the sanitizers of the host."""
+    out = tmp_path_factory.mktemp("images")
+    return {pe: linked(mesh, layers, pe, out / f"pe{pe}", "gcc", SANITIZED) for pe in shared(mesh)}
+
+
+def run_image(image, *arguments):
+    return subprocess.run([image, *arguments], capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_each_shared_pe_is_one_image_that_sends_what_the_whole_model_computes(mesh, images):
+    for pe, image in images.items():
+        done = run_image(image)
+        assert done.returncode == 0, done.stdout + done.stderr
+        stages = mesh.manifest.programs[mesh.manifest.pes[pe].program].stages
+        assert computed(done.stdout) == [FRAMES] * len(stages)
+
+
+def test_a_stage_without_a_credit_keeps_no_other_stage_from_running(mesh, images):
+    done = run_image(images[shared(mesh)[0]], "held", "0")
+    first, *others = computed(done.stdout)
+    assert done.returncode == 1
+    assert first == 2  # as many as there are buffers for
+    assert others == [FRAMES] * len(others)
+
+
+def test_a_lost_neighbour_is_named_by_its_stage_and_port(mesh, images):
+    pe = shared(mesh)[0]
+    port = max(one.target_port for one in mesh.manifest.channels if one.target == pe)
+    done = run_image(images[pe], "lost", str(port))
+    last = len(mesh.manifest.programs[mesh.manifest.pes[pe].program].stages) - 1
+    assert done.returncode == 1
+    assert f"failed -1: error 3, stage {last}, port {port}" in done.stdout
+
+
+RISCV = "riscv64-unknown-elf"
+RISCV32 = ["-march=rv32imc", "-mabi=ilp32", "-Os", "--specs=picolibc.specs", "-DHWLIB_NO_NAMES"]
+AT = ["--crt0=semihost", "--oslib=semihost", "-Wl,--defsym=__flash=0x80000000,--defsym=__flash_size=32M"]
+AT += ["-Wl,--defsym=__ram=0x82000000,--defsym=__ram_size=32M,--defsym=__stack_size=64K"]
+MACHINE = ["-machine", "virt", "-m", "1G", "-display", "none", "-bios", "none", "-serial", "none", "-monitor", "none"]
+SEMIHOSTED = ["-chardev", "stdio,id=sh0", "-semihosting-config", "enable=on,target=native,chardev=sh0"]
+
+
+@pytest.mark.slow
+@needs_riscv32
+def test_each_shared_pe_is_one_image_on_riscv32_with_no_more_code_than_the_plan_counts(mesh, layers, tmp_path):
+    for pe in shared(mesh):
+        image = linked(mesh, layers, pe, tmp_path / f"pe{pe}", f"{RISCV}-gcc", RISCV32, AT)
+        command = [QEMU, *MACHINE, *SEMIHOSTED, "-kernel", image]
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=120, check=False, stdin=subprocess.DEVNULL
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        entry = mesh.manifest.programs[mesh.manifest.pes[pe].program]
+        flash = read_metadata(mesh.directory / entry.directory)["memory"]["flash"]
+        assert 0 < code_of(image.parent) - sum(flash.values()) + flash.get(TABLES, 0) <= counted_code(mesh, entry), (
+            entry.name
+        )
+
+
+def code_of(folder):
+    """The bytes of code, constants and state of a PE's objects, without the simulator and the test's link layer."""
+    objects = [one for one in folder.glob("*.o") if not one.name.startswith(("sim_", "hwlib_sim", "image"))]
+    command = [f"{RISCV}-size", *map(str, objects)]
+    lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[1:]
+    return sum(int(line.split()[0]) for line in lines) + sizes(folder / "image", "computed|received|sent")
+
+
+def counted_code(mesh, entry):
+    """The bytes that a plan counts for the code of a program, but for the stack."""
+    metadata = read_metadata(mesh.directory / entry.directory)
+    functions = [one for one in metadata["layers"] if one["region"] is None]
+    regions = {one["region"] for one in metadata["layers"]} - {None}
+    number = next(at for at, pe in enumerate(mesh.manifest.pes) if mesh.manifest.programs[pe.program] is entry)
+    ports = sum((one.source == number) + (one.target == number) for one in mesh.manifest.channels)
+    calls = CODE_OF_A_CALL * (len(regions) + len(functions)) + CODE_OF_A_FUNCTION * len(functions)
+    return LIBRARY_CODE + metadata["memory"]["flash"].get(TABLES, 0) + calls + CODE_OF_A_PORT * ports
+
+
+def sizes(path, pattern):
+    """The bytes of the symbols of an object or image whose names fit."""
+    lines = subprocess.run(["nm", "-S", path], capture_output=True, text=True, check=True).stdout.splitlines()
+    fields = [line.split() for line in lines]
+    return sum(int(one[1], 16) for one in fields if len(one) == 4 and re.fullmatch(pattern, one[3]))
+
+
+def test_the_plan_counts_the_bytes_that_a_program_has(mesh, plan):
+    """The arena, which its stages share, the buffers of its channels, and constants."""
+    assert max(one.credits for one in mesh.manifest.channels) <= 2  # the link layer holds no frames beside buffers
+    for pe in mesh.manifest.pes:
+        entry = mesh.manifest.programs[pe.program]
+        memory = read_metadata(mesh.directory / entry.directory)["memory"]
+        arena, flash = memory["ram"]["arena"], memory["flash"]
+        library = mesh.directory / "build" / f"{entry.name}.so"
+        assert sizes(library, f"{entry.name}_arena") == max(1, arena)
+        found = arena + sizes(library, r"(input|output)\d+") + sum(flash.values()) - flash.get(TABLES, 0)
+        assert found == plan.pe_bytes[pe.x, pe.y]
