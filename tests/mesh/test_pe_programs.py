@@ -4,6 +4,7 @@ import json
 import re
 import signal
 import subprocess
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +14,15 @@ from riscv32_tools import needs_riscv32
 
 import byoc_hw
 from byoc_hw import PlanError, Project
+from byoc_hw.commands.arrays import random_samples
 from byoc_hw.demo import heldout, model_path
 from byoc_hw.mesh import group
 from byoc_hw.mesh.code_size import CODE_OF_A_CALL, CODE_OF_A_FUNCTION, CODE_OF_A_PORT, LIBRARY_CODE
 from byoc_hw.mesh.machine import MESH_7296
+from byoc_hw.mesh.patches import channels_of
 from byoc_hw.mesh.pe_stages import programs_of
-from byoc_hw.mesh.plan import OUTSIDE
+from byoc_hw.mesh.pieces import NodePiece
+from byoc_hw.mesh.plan import OUTSIDE, MeshPlan, Stage
 from byoc_hw.mesh.plan_file import plan_json, read_plan
 from byoc_hw.mesh.stage_check import expected_frame, reference_layers
 from byoc_hw.mesh_builder import build_mesh, mesh_network
@@ -84,6 +88,39 @@ def test_a_hundred_frames_give_the_bytes_of_the_single_project_and_every_stage_s
     assert found.ok
     assert found.unseen == 0
     assert found.compared == len([one for one in mesh.manifest.channels if one.source != OUTSIDE])
+
+
+@pytest.mark.slow
+def test_pipelines_share_the_programs_of_pes_with_several_stages_and_what_has_not_changed_is_not_built(tmp_path):
+    """The first and the last stage, with a function of the host, are on one PE."""
+    digits = byoc_hw.partition_for_hwlib(*byoc_hw.load_tflite(model_path()), "digits")
+    network = mesh_network(digits)
+
+    def built(cut):
+        ends = [0, cut, len(network.nodes) - 1, len(network.nodes)]
+        stages = [Stage(tuple(map(NodePiece, range(*pair)))) for pair in pairwise(ends)]
+        places = [[(0, row), (1, row), (0, row)] for row in range(2)]
+        lines = []
+        plan = MeshPlan(network, tuple(stages), channels_of(network, stages, credits=3), places)
+        mesh = build_mesh(digits, plan, output_dir=tmp_path / "two", progress=lines.append)
+        return mesh, sorted(line.split(": ")[1] for line in lines if line.startswith("built"))
+
+    mesh, names = built(5)
+    assert [[stage.number for stage in one.stages] for one in mesh.manifest.programs] == [[0, 2], [1]]
+    assert names == ["digits_pe0", "digits_pe1"]
+    assert [(pe.x, pe.y, pe.replica, pe.program) for pe in mesh.manifest.pes] == [
+        (0, 0, 0, 0),
+        (1, 0, 0, 1),
+        (0, 1, 1, 0),
+        (1, 1, 1, 1),
+    ]
+    given = [image[None] for image in heldout().images[:21]]
+    wanted = Project(mesh.directory / "reference").run_batch(given)
+    for outputs, one in zip(mesh.run(given, "processes", ranks=2).outputs, wanted, strict=True):
+        assert np.array_equal(outputs[0], one.outputs[0])
+    assert mesh.validate(given[:4], "threads").ok
+    assert built(5)[1] == []
+    assert built(6)[1] == names
 
 
 def test_a_lost_rank_is_named(mesh):
@@ -213,6 +250,17 @@ def test_each_shared_pe_is_one_image_on_riscv32_with_no_more_code_than_the_plan_
         assert 0 < code_of(image.parent) - sum(flash.values()) + flash.get(TABLES, 0) <= counted_code(mesh, entry), (
             entry.name
         )
+
+
+@pytest.mark.slow
+@needs_riscv32
+def test_all_stages_of_a_pe_run_one_after_the_other_on_host_and_riscv32(mesh):
+    entry = mesh.manifest.programs[mesh.manifest.pes[shared(mesh)[0]].program]
+    alone = Project(mesh.directory / entry.directory)
+    (inputs,) = random_samples(alone.inputs, 0, 1)
+    found, other = (alone.run(inputs, on=on).outputs for on in ("host", "riscv32"))
+    assert len(found) >= len(entry.stages)
+    assert all(np.array_equal(here, there) for here, there in zip(found, other, strict=True))
 
 
 def code_of(folder):
