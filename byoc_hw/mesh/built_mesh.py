@@ -15,7 +15,7 @@ from byoc_hw.mesh.libraries import build_libraries, check_libraries
 from byoc_hw.mesh.manifest import Manifest, read_manifest
 from byoc_hw.mesh.mpi_ranks import run_on_ranks
 from byoc_hw.mesh.runs import Look, Outputs, run_in_processes, run_in_threads
-from byoc_hw.mesh.stage_check import StageValidation, compare_stages, joined, reference_layers
+from byoc_hw.mesh.stage_check import StageValidation, all_compared, compare_stages, reference_layers
 from byoc_hw.tensor import Array
 
 FrameInputs = Mapping[str, Array] | Sequence[Array] | Array
@@ -124,7 +124,7 @@ class MeshProject:
         found, compared = run_on_ranks(
             self.directory, self.manifest, inputs, timeout, messages=messages, compare=compare if validate else None
         )
-        return MeshResult(*found) if found else None, joined(compared) if compared else None
+        return MeshResult(*found) if found else None, all_compared(compared) if compared else None
 
     def validate(
         self, frames: Sequence[FrameInputs], on: str = "processes", *, ranks: int | None = None, timeout: float = 10.0

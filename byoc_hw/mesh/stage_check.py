@@ -117,7 +117,7 @@ def compare_stages(shared: SharedFrames, layers: Layers, pes: Collection[int] | 
     return StageValidation(len(layers), compared, unseen, ordered)
 
 
-def joined(parts: Sequence[StageValidation]) -> StageValidation:
+def all_compared(parts: Sequence[StageValidation]) -> StageValidation:
     """The outcome of comparisons of different PEs in the same frames."""
     compared, unseen = sum(one.compared for one in parts), sum(one.unseen for one in parts)
     return StageValidation(
