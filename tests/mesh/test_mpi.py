@@ -37,7 +37,11 @@ def command(directory, ranks, *options):
 
 
 def run(*arguments):
-    return subprocess.run(command(*arguments), capture_output=True, text=True, timeout=240, check=False)
+    return ended(command(*arguments))
+
+
+def ended(arguments):
+    return subprocess.run(arguments, capture_output=True, text=True, timeout=240, check=False)
 
 
 def written_frames(tmp_path, count):
@@ -72,7 +76,7 @@ def test_ranks_compare_what_every_pe_sends(directory, options):
 
 
 def on_two_machines(tmp_path, directories, *options):
-    """The end of a run with two ranks on each of two machines, with a directory each and one for temporary files. The
+    """The command for two ranks on each of two machines, with a directory each and one for temporary files. The
     launcher starts what is for another machine here: for MPI they are two, and share no memory."""
     hosts = tmp_path / "hosts"
     hosts.write_text("first:2\nsecond:2\n")
@@ -82,7 +86,7 @@ def on_two_machines(tmp_path, directories, *options):
         temporary.mkdir(exist_ok=True)
         part = ["-n", "2", "-env", "TMPDIR", str(temporary), sys.executable, "-m", "byoc_hw", "mesh", "run"]
         arguments += [*([":"] if number else []), *part, str(directory), *options]
-    return subprocess.run(arguments, capture_output=True, text=True, timeout=240, check=False)
+    return arguments
 
 
 @pytest.fixture
@@ -92,7 +96,7 @@ def copies(directory, tmp_path):
 
 
 def test_two_machines_with_a_copy_of_the_mesh_each_send_what_the_whole_model_computes(copies, tmp_path):
-    done = on_two_machines(tmp_path, copies, "--random", "20", "--validate")
+    done = ended(on_two_machines(tmp_path, copies, "--random", "20", "--validate"))
     assert done.returncode == 0, done.stderr
     inner = [one for one in MeshProject(copies[0]).manifest.channels if one.source >= 0]
     assert done.stdout.startswith(f"equal: {len(inner)} channels in 20 frames\n20 frames in ")
@@ -104,7 +108,7 @@ def test_a_pe_of_the_second_machine_that_answers_wrongly_is_named(copies, tmp_pa
     weights = copies[1] / program.directory / "src" / f"{program.name}_weights.h"
     weights.write_text(weights.read_text().replace(" 3,", " 4,"))
     assert mesh.build() == [program.name]
-    done = on_two_machines(tmp_path, copies, "--random", "5", "--validate")
+    done = ended(on_two_machines(tmp_path, copies, "--random", "5", "--validate"))
     assert done.returncode != 0
     assert f"{mesh.manifest.pes[5].label} answers wrongly: " in done.stdout
 
@@ -112,19 +116,23 @@ def test_a_pe_of_the_second_machine_that_answers_wrongly_is_named(copies, tmp_pa
 def test_a_machine_with_another_mesh_is_named(copies, tmp_path):
     manifest = copies[1] / "manifest.json"
     manifest.write_text(manifest.read_text() + "\n")
-    done = on_two_machines(tmp_path, copies, "--random", "5")
+    done = ended(on_two_machines(tmp_path, copies, "--random", "5"))
     assert done.returncode != 0
     assert f"all ranks run the mesh of rank 0: rank 2 has another one in {copies[1]} on " in done.stderr
     assert "frames in" not in done.stdout
 
 
-def signalled(directory, tmp_path, ranks, how, *options):
-    """The end of a run of which one rank got a signal: exit code, and what was said; and that rank's line."""
+def many(tmp_path):
+    """The options of a run of many frames, and where its outputs would go."""
     output = tmp_path / "out.npz"
-    arguments = command(directory, ranks, "--random", "40000", "--timeout", "2", "--output", str(output), *options)
+    return ("--random", "40000", "--timeout", "2", "--output", str(output)), output
+
+
+def signalled(arguments, output, ranks, rank, how):
+    """The end of a run of which one rank got a signal: exit code, what was said, and the rank's process."""
     process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     lines = [process.stderr.readline() for _ in range(ranks)]  # which process each rank is
-    line = next(one for one in lines if one.startswith("rank 1: process "))
+    line = next(one for one in lines if one.startswith(f"rank {rank}: process "))
     number = int(line.split()[3])
     time.sleep(3)
     os.kill(number, how)
@@ -140,13 +148,23 @@ def signalled(directory, tmp_path, ranks, how, *options):
 
 
 def test_a_rank_that_dies_ends_the_run_without_a_result(directory, tmp_path):
-    code, said, number = signalled(directory, tmp_path, 2, signal.SIGKILL)
+    options, output = many(tmp_path)
+    code, said, number = signalled(command(directory, 2, *options), output, 2, 1, signal.SIGKILL)
     assert code != 0
     assert f"PID {number} RUNNING AT" in said  # the launcher names the process, of which the rank's line says the PEs
 
 
-@pytest.mark.parametrize("options", [(), ("--messages",)])
-def test_a_rank_that_stands_still_is_named(directory, tmp_path, options):
-    code, said, _ = signalled(directory, tmp_path, 2, signal.SIGSTOP, *options)
+@pytest.mark.parametrize("more", [(), ("--messages",)])
+def test_a_rank_that_stands_still_is_named(directory, tmp_path, more):
+    options, output = many(tmp_path)
+    code, said, _ = signalled(command(directory, 2, *options, *more), output, 2, 1, signal.SIGSTOP)
     assert code != 0
     assert "rank 0: no frame for 2 seconds: slow, or stuck, is rank 1, PE (0, 4)" in said
+
+
+def test_a_rank_of_the_second_machine_that_stands_still_is_named(copies, tmp_path):
+    options, output = many(tmp_path)
+    code, said, _ = signalled(on_two_machines(tmp_path, copies, *options), output, 4, 3, signal.SIGSTOP)
+    assert code != 0
+    assert "rank 0: no frame for 2 seconds: slow, or stuck, is rank 3, PE (0, 6)" in said
+    assert "Traceback" not in said
