@@ -37,11 +37,12 @@ class Simulation:
         return max(ends[0] for step, ends in zip(self.flow.steps, self.ends, strict=True) if step.group == group)
 
     def period(self, group: int = 0) -> float:
-        """The cycles between two frames, of one pipeline: over the second half of its frames."""
-        first = self.frames // 2
+        """The cycles between two frames, of one pipeline: over the third quarter of its frames. The first ones find
+        free buffers, and beside the last ones there is less and less to do."""
+        first, last = self.frames // 2, 3 * self.frames // 4
         found = zip(self.flow.steps, self.ends, strict=True)
         done = [max(ends) for ends in zip(*(ends for step, ends in found if step.group == group), strict=True)]
-        return float(done[-1] - done[first]) / max(1, self.frames - 1 - first)
+        return float(done[last] - done[first]) / max(1, last - first)
 
     @property
     def rate(self) -> float:
