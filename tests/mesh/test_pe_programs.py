@@ -4,27 +4,40 @@ import json
 import re
 import signal
 import subprocess
+import tempfile
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
+from effort import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from lost_ranks import failing
+from mesh_samples import network_of, program_of, random_stages, random_values, run_graph
+from plan_graphs import graphs
 from riscv32_tools import needs_riscv32
 
 import byoc_hw
 from byoc_hw import PlanError, Project
+from byoc_hw.accelerator import REFERENCE
 from byoc_hw.commands.arrays import random_samples
 from byoc_hw.demo import heldout, model_path
+from byoc_hw.emit.files import Parts, project_files, write_project
 from byoc_hw.mesh import group
 from byoc_hw.mesh.code_size import CODE_OF_A_CALL, CODE_OF_A_FUNCTION, CODE_OF_A_PORT, LIBRARY_CODE
 from byoc_hw.mesh.machine import MESH_7296
 from byoc_hw.mesh.patches import channels_of
-from byoc_hw.mesh.pe_stages import programs_of
+from byoc_hw.mesh.pe_program import PePlan
+from byoc_hw.mesh.pe_source import channel_buffer_bytes
+from byoc_hw.mesh.pe_stages import programs_of, stage_label
 from byoc_hw.mesh.pieces import NodePiece
 from byoc_hw.mesh.plan import OUTSIDE, MeshPlan, Stage
 from byoc_hw.mesh.plan_file import plan_json, read_plan
 from byoc_hw.mesh.stage_check import expected_frame, reference_layers
+from byoc_hw.mesh.stage_plan import plan_stage
+from byoc_hw.mesh.stage_program import stage_program
 from byoc_hw.mesh_builder import build_mesh, mesh_network
 from byoc_hw.mesh_pipeline import pipeline
 from byoc_hw.plan.planned import TABLES
@@ -32,6 +45,7 @@ from byoc_hw.run.metadata import read_metadata
 from byoc_hw.run.qemu import QEMU
 
 FRAMES = 5
+TINY = replace(REFERENCE, activation_memory=1024)  # stages have scratch in the arena that they share
 STRICT = ["-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Werror"]
 SANITIZED = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 HOST = ["-Wno-unused-const-variable", "-Wno-unused-parameter", "-Wno-conversion", "-fno-strict-aliasing", "-fwrapv"]
@@ -261,6 +275,45 @@ def test_all_stages_of_a_pe_run_one_after_the_other_on_host_and_riscv32(mesh):
     found, other = (alone.run(inputs, on=on).outputs for on in ("host", "riscv32"))
     assert len(found) >= len(entry.stages)
     assert all(np.array_equal(here, there) for here, there in zip(found, other, strict=True))
+
+
+@pytest.mark.slow
+@settings(max_examples=examples(6), deadline=None)
+@given(graphs(TINY, 8), st.integers(0, 99))
+def test_random_stages_on_one_pe_compute_what_each_computes_alone(graph, number):
+    network, random = network_of(program_of(graph)), np.random.default_rng(number)
+    stages = random_stages(network, random, 4)
+    channels = channels_of(network, stages)
+    plans = {at: planned_stage(network, stages, at, channels) for at in range(0, len(stages), 2)}
+    shared_pe = PePlan("pe", plans)
+    assert shared_pe.memory.arena.nbytes == max(one.arena for one in plans.values())
+    assert shared_pe.nbytes == sum(one.nbytes - one.arena for one in plans.values()) + shared_pe.memory.arena.nbytes
+    regions = {name: one.placed(shared_pe.memory.scratch[name][1]) for name, one in shared_pe.regions.items()}
+    parts = Parts(shared_pe.program, TINY, regions, shared_pe.memory, report={})
+    inputs = {buffer.name: random_values(buffer, random) for buffer in shared_pe.program.inputs}
+    with tempfile.TemporaryDirectory() as folder:
+        write_project(Path(folder, "pe"), project_files(parts))
+        found = Project(Path(folder, "pe")).run(inputs).outputs
+    wanted = [values for one in plans.values() for values in computed_alone(one.stage.program, inputs)]
+    assert len(found) == len(wanted)
+    assert all(np.array_equal(here.reshape(-1), there.reshape(-1)) for here, there in zip(found, wanted, strict=True))
+
+
+def planned_stage(network, stages, number, channels):
+    names = f"pe_{stage_label(number)}", f"stage {number} "
+    stage = stage_program(network, stages, number, channels, *names)
+    return plan_stage(stage, TINY, network, channel_buffer_bytes(stage, number, channels), None)
+
+
+def computed_alone(program, inputs):
+    """The outputs of a stage in numpy."""
+    values = dict(inputs)
+    for call in program.calls:
+        count = len(call.graph.inputs)
+        reads = [values[one.name] for one in call.arguments[:count]]
+        made = run_graph(call.graph, reads)
+        values |= {one.name: made[t] for t, one in zip(call.graph.outputs, call.arguments[count:], strict=True)}
+    return [values[one.name] for one in program.outputs]
 
 
 def code_of(folder):
