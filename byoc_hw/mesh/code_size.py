@@ -17,8 +17,8 @@ LIBRARY_CODE = 2560
 CODE_OF_A_CALL = 768
 """What calls a region or a function of the host, and checks and passes on what it returns; and the stage around it."""
 
-CODE_OF_A_PORT = 56
-"""What a port moves, and its state."""
+CODE_OF_A_PORT = 52
+"""What a port moves, and its state: 36 and 16."""
 
 CODE_OF_A_FUNCTION = 4096
 """A function of the host, with what it uses of the compiler's and the C library's functions for floats."""
