@@ -264,7 +264,7 @@ class _Search:
         work = _WORK + _EACH * layers
         if self._small and starts:
             work = max(work + _STARTS, _TRIES * _actions_of(starts[min(starts)]))
-        most = self._budget(work)
+        most = self._budget(work // 2 if packs and not self._packs else work)
         best: list[FormOfLayers] = []
         for _, start in sorted(starts.items(), key=lambda item: item[0]):
             if best and self._together.work > most:
