@@ -24,7 +24,6 @@ from byoc_hw.plan.work.ops import Access, Home, LocalBuffer, Op, SharedMemory
 from byoc_hw.soc import Soc
 from byoc_hw.tensor import Tensor
 
-
 Touched = list[Sequence[Access]]
 """The accesses of each operation of a part in memories that all parts share."""
 
