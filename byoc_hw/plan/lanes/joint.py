@@ -24,7 +24,7 @@ from byoc_hw.plan.work.ops import Access, Home, LocalBuffer, Op, SharedMemory
 from byoc_hw.soc import Soc
 from byoc_hw.tensor import Tensor
 
-Touched = list[Sequence[Access]]
+PartAccesses = list[Sequence[Access]]
 """The accesses of each operation of a part in memories that all parts share."""
 
 
@@ -37,7 +37,7 @@ class JointWork:
     parts: tuple[int, ...]
     lanes: tuple[int, ...]
     before: list[set[int]]
-    touched: list[Touched]
+    touched: list[PartAccesses]
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def joint_work(parts: Sequence[PlacedPart], chip: Soc, known: OrderedParts | Non
     """The work of parts, each on its lane. The order of the parts is a possible one. The parts `known` are of the same
     layers."""
     slabs, memory = _slabs(parts), [chip.memory_of(lane) for lane in range(len(chip.accelerators))]
-    touched: list[Touched] = []
+    touched: list[PartAccesses] = []
     for at, part in enumerate(parts):
         if known is not None and known.parts[at] is part:
             touched.append(known.work.touched[at])
