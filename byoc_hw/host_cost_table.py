@@ -202,13 +202,5 @@ REGIONS: Mapping[str, Mapping[str, float]] = {
         "alone": 639.9,
         "shared": 0.19,
     },
-    "chip, one at work": {
-        "call": 628.06,
-        "copy": 71.33,
-        "layer": 97.12,
-        "wait": 69.65,
-        "alone": 862.4,
-        "shared": 0.11,
-    },
 }
 """Of the core that drives a region."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,9 @@ from byoc_hw.soc import Soc
 
 TABLE_SOURCE = "hwlib_table.c"
 """Compiled once for each accelerator: the table of its HAL's functions."""
+
+INTERPRETER_SOURCES = ("hwlib_copy.c", "hwlib_failed.c", "hwlib_steps.c")
+"""Compiled once for each accelerator of a chip that runs a region alone, as for a single accelerator."""
 
 _OTHER_FOLDERS = ("include", "src", "sim", "library")
 
@@ -64,9 +67,11 @@ def _local(accelerator: Accelerator) -> tuple[int, int]:
     return accelerator.activation_memory, accelerator.weight_memory
 
 
-def chip_context(chip: Soc | None, each: HalInstructions = NO_INSTRUCTIONS) -> dict[str, object]:
+def chip_context(
+    chip: Soc | None, each: HalInstructions = NO_INSTRUCTIONS, alone: Collection[Accelerator] = ()
+) -> dict[str, object]:
     """The template values that depend on whether there are several accelerators; `chip` is None for a single one,
-    whose HAL takes the core `each`.
+    whose HAL takes the core `each`. Those of `alone` run regions without the others.
 
     `own` has the names by which the program around the model calls HAL and simulators.
     """
@@ -90,6 +95,7 @@ def chip_context(chip: Soc | None, each: HalInstructions = NO_INSTRUCTIONS) -> d
                 "upper": one.name.upper(),
                 "activations": _local(one)[0],
                 "library": one.library is not None,
+                "alone": [Path(source).stem for source in INTERPRETER_SOURCES] if one in alone else [],
             }
             for one in chip.accelerators
         ],

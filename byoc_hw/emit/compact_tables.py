@@ -15,6 +15,7 @@ from byoc_hw.emit.region_tables import (
     copy_row,
     descriptor_name,
     flags_of,
+    hwlib_function,
     tile_row,
 )
 from byoc_hw.errors import PlanError
@@ -72,7 +73,7 @@ def compact_tables(region: RegionPlan, plan: CompactPlan, first_layer: int) -> s
     names = {name: f"{'&' if name == 'layers' else ''}{prefix}_{name}" if text else "0" for name, text in parts.items()}
     fields: Mapping[str, str] = {
         **names,
-        **({"start_copy": "hwlib_start_copy"} if plan.copies else {}),
+        **({"start_copy": hwlib_function("start_copy", region)} if plan.copies else {}),
         "layer": str(begins),
         "local_unit": str(plan.local_unit),
         "main_unit": str(plan.main_unit),

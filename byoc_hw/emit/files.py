@@ -20,6 +20,7 @@ import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -28,6 +29,7 @@ import byoc_hw.hwlib
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.emit import c
 from byoc_hw.emit.chip_files import (
+    INTERPRETER_SOURCES,
     TABLE_SOURCE,
     check_library_names,
     chip_context,
@@ -62,7 +64,7 @@ from byoc_hw.errors import InvalidInput
 from byoc_hw.hwlib.accelerator_header import ACCELERATOR_HEADER, accelerator_header
 from byoc_hw.hwlib.sim_config import sim_config
 from byoc_hw.params.host_kernels import KERNEL_PARTS, KERNELS
-from byoc_hw.plan.chip_plan import ChipPlan, busy_lanes
+from byoc_hw.plan.chip_plan import ChipPlan, busy_lanes, plan_of_one, works_alone
 from byoc_hw.plan.place.arena import ModelMemory
 from byoc_hw.plan.planned import TABLES, PlannedRegion, constants_by_layer, flash_bytes, narrow_weights, table_bytes
 from byoc_hw.plan.steps import RegionPlan
@@ -85,10 +87,11 @@ void {}(const int8_t *ifm, int8_t *ofm, uint32_t *exponentials, int32_t rows, in
 _HWLIB = Path(byoc_hw.hwlib.__file__).parent
 _HWLIB_FOLDERS = ("include", "src", "sim")
 _LIBRARY_FOLDERS = ("library", "sim/library")
-_OF_CHIPS = ("hwlib_lanes.h", "hwlib_lanes.c", TABLE_SOURCE)
+_LANES_SOURCE = "hwlib_lanes.c"
+_OF_CHIPS = ("hwlib_lanes.h", _LANES_SOURCE, TABLE_SOURCE)
 _OF_EVENTS = ("sim_events.c", "sim_signal.c")
 _OF_JOINED = ("hwlib_go_on.c",)
-_OF_ONE = ("hwlib_copy.c", "hwlib_failed.c", "hwlib_steps.c", "hwlib_steps.h", *_OF_JOINED)
+_OF_ONE = (*INTERPRETER_SOURCES, "hwlib_steps.h", *_OF_JOINED)
 
 
 @dataclass(frozen=True)
@@ -135,6 +138,25 @@ class Parts:
         if not self.tiled or not isinstance(self.accelerator, Soc):
             return None
         return self.accelerator.only(busy_lanes(self.regions.values()))
+
+    @cached_property
+    def written(self) -> Mapping[str, PlannedRegion]:
+        """The regions as they are written: those of a polled model run in lanes, also on one accelerator, and others
+        in lanes only where several accelerators work, or a library, or events."""
+        return {name: self._written(region) for name, region in self.regions.items()}
+
+    def _written(self, region: PlannedRegion) -> PlannedRegion:
+        if self.polled and isinstance(region, RegionPlan) and isinstance(self.accelerator, Accelerator):
+            return in_one_lane(region, self.accelerator)
+        if not self.polled and isinstance(region, ChipPlan) and works_alone(region):
+            return plan_of_one(region)
+        return region
+
+    @property
+    def alone(self) -> tuple[Accelerator, ...]:
+        """The accelerators of a chip that run a region without the others, in the order of the chip."""
+        on = [region.on for region in self.written.values() if isinstance(region, RegionPlan)]
+        return tuple(one for one in self.chip.accelerators if one in on) if self.chip else ()
 
     @property
     def lanes(self) -> Soc | None:
@@ -206,7 +228,7 @@ def _interface(parts: Parts) -> Files:
         "library": _has_library(parts),
         "whole": _has_library(parts) or bool(_whole(parts)),
         "activation_memory": 0 if isinstance(parts.accelerator, Soc) else parts.accelerator.activation_memory,
-        **chip_context(parts.lanes, accelerators_of(parts.accelerator)[0].hal_instructions),
+        **chip_context(parts.lanes, accelerators_of(parts.accelerator)[0].hal_instructions, parts.alone),
         "flash_apart": parts.tiled and cannot_read_flash(parts.accelerator),
     }
     return {
@@ -241,8 +263,9 @@ def _app(parts: Parts, context: Mapping[str, object]) -> Files:
 
 def _regions(parts: Parts) -> Files:
     mod_name, name = parts.mod_name, f"{parts.mod_name}_{parts.accelerator.name}"
+    written = parts.written
     planned = [
-        (_in_lanes(parts, parts.regions[call.graph.name]), layers[0].id if layers else 0)
+        (written[call.graph.name], layers[0].id if layers else 0)
         for call, layers in number_calls(parts.program)
         if isinstance(call, RegionCall)
     ]
@@ -256,7 +279,7 @@ def _regions(parts: Parts) -> Files:
     early = parts.program.returning_early
     source = [
         _banner(parts, "what runs on the accelerator: descriptors, plans and calls."),
-        preamble(parts.lanes or parts.accelerator, [f"{name}.h", f"{mod_name}_weights.h"]),
+        preamble(parts.lanes or parts.accelerator, [f"{name}.h", f"{mod_name}_weights.h"], parts.alone),
         *filter(None, [joined_state(parts.regions.values())]),
         *(
             polled_code(region, first)
@@ -296,13 +319,6 @@ def _weights(parts: Parts, regions: Sequence[PlannedRegion]) -> Files:
 def weights_file(mod_name: str) -> str:
     """The file of the bytes that the header with the constant data includes."""
     return f"src/{mod_name}_weights.h.bin"
-
-
-def _in_lanes(parts: Parts, region: PlannedRegion) -> PlannedRegion:
-    """The region as it is written: a polled model's runs in lanes, also on one accelerator."""
-    if parts.polled and isinstance(region, RegionPlan) and isinstance(parts.accelerator, Accelerator):
-        return in_one_lane(region, parts.accelerator)
-    return region
 
 
 def _prototypes(parts: Parts) -> Iterator[str]:
@@ -365,7 +381,7 @@ def _runtime(parts: Parts) -> Files:
         check_library_names(sources)
         return {f"library/{source.name}": source.read_bytes() for source in sources}
     if parts.chip is not None:
-        own = _hwlib_copies(_OF_ONE if parts.chip.events else (*_OF_ONE, *_OF_EVENTS))
+        own = _hwlib_copies((*_of_no_lanes(parts), *(() if parts.chip.events else _OF_EVENTS)))
         if _has_library(parts):
             own |= _hwlib_copies((), _LIBRARY_FOLDERS)
         return own | _whole(parts) | chip_runtime(parts.chip)
@@ -376,6 +392,14 @@ def _runtime(parts: Parts) -> Files:
         f"hwlib/include/{ACCELERATOR_HEADER}": accelerator_header(parts.accelerator),
         "hwlib/sim/hwlib_sim_config.h": sim_config(parts.accelerator),
     }
+
+
+def _of_no_lanes(parts: Parts) -> tuple[str, ...]:
+    """The files of HWlib that a chip does without: where nothing runs alone, or all that runs."""
+    if not parts.alone:
+        return _OF_ONE
+    lanes = any(isinstance(region, ChipPlan) for region in parts.written.values())
+    return _OF_JOINED if lanes else (*_OF_JOINED, _LANES_SOURCE)
 
 
 def _of_others(parts: Parts) -> tuple[str, ...]:
@@ -436,7 +460,7 @@ def _builds(parts: Parts, files: Files) -> Files:
         for name in sorted(files)
         if name.endswith(".c")
         and name.startswith(("src/", "hwlib/src/", "library/"))
-        and not (parts.chip and name.endswith(f"/{TABLE_SOURCE}"))
+        and not (parts.chip and name.endswith((f"/{TABLE_SOURCE}", *(f"/{one}" for one in INTERPRETER_SOURCES))))
     ]
     region = f"src/{parts.mod_name}_{parts.accelerator.name}"
     context = {
@@ -451,7 +475,7 @@ def _builds(parts: Parts, files: Files) -> Files:
         "host": bool(parts.host_source),
         "library": _has_library(parts),
         "flash_apart": parts.tiled and cannot_read_flash(parts.accelerator),
-        **chip_context(parts.chip),
+        **chip_context(parts.chip, alone=parts.alone),
         "hal_functions": chip_context(parts.lanes)["hal_functions"],
     }
     return {name: render(template, **context) for name, template in _BUILDS.items()}
@@ -497,7 +521,7 @@ def metadata(parts: Parts, files: Files) -> dict[str, Any]:
             },
             "flash": {
                 **{name: flash_bytes(regions[name]) for name in sorted(regions)},
-                **({TABLES: sum(map(table_bytes, regions.values()))} if parts.tiled else {}),
+                **({TABLES: sum(map(table_bytes, parts.written.values()))} if parts.tiled else {}),
                 "host": parts.host_flash,
             },
         },

@@ -12,9 +12,10 @@ from byoc_hw.emit import c
 from byoc_hw.emit.compact_tables import compact_tables, made_tiles
 from byoc_hw.emit.lanes import lanes_declarations, lanes_early_return, lanes_start, lanes_tables_and_body
 from byoc_hw.emit.library import library_arrays, library_body, library_early_return, library_macros
-from byoc_hw.emit.region_tables import flash_name
+from byoc_hw.emit.region_tables import flash_name, hwlib_function
 from byoc_hw.emit.weight_file import ConstantArray, ram_macro, text_of_arrays
 from byoc_hw.graph import Graph
+from byoc_hw.hwlib.names_header import interpreter_name
 from byoc_hw.integers import round_up
 from byoc_hw.plan.chip_plan import ChipPlan
 from byoc_hw.plan.compact import CompactPlan, compact
@@ -80,9 +81,10 @@ def constant_arrays(region: PlannedRegion, hardware: Hardware) -> Iterator[Const
             else:
                 yield from constant_arrays(part.plan, region.chip.accelerators[part.lane])
     elif region.flash:
-        assert isinstance(hardware, Accelerator)
+        accelerator = region.on or hardware
+        assert isinstance(accelerator, Accelerator)
         values = np.frombuffer(region.flash, np.uint8)
-        yield ConstantArray(flash_name(region.graph.name), values, in_ram=not hardware.dma_reads_flash)
+        yield ConstantArray(flash_name(region.graph.name), values, in_ram=not accelerator.dma_reads_flash)
 
 
 def region_source(region: PlannedRegion, accelerator: Hardware, first_layer: int = 0) -> str:
@@ -211,7 +213,7 @@ def _early_return(region: RegionPlan, first_layer: int) -> tuple[str, str, str]:
     wait = [
         f"{wait_prototype(region.graph)}\n{{",
         here,
-        "  hwlib_status_t status = hwlib_wait(region);",
+        f"  hwlib_status_t status = {hwlib_function('wait', region)}(region);",
         f"  return {_RESULT.format('region->layer')};",
         "}\n",
     ]
@@ -236,19 +238,36 @@ def joined_state(regions: Iterable[PlannedRegion]) -> str:
     return f"{c.comment([text])}\nstatic hwlib_region_t {JOINED};\n"
 
 
-def preamble(accelerator: Hardware, headers: Iterable[str] = ()) -> str:
-    """The includes, in library mode the macros that its calls use, and of a chip the tables of its HALs."""
+def preamble(accelerator: Hardware, headers: Iterable[str] = (), alone: Iterable[Accelerator] = ()) -> str:
+    """The includes, in library mode the macros that its calls use, and of a chip the tables of its HALs, and HWlib's
+    functions for those that run regions `alone`."""
     if isinstance(accelerator, Soc):
         libraries = [one.library.header.name for one in accelerator.accelerators if one.library is not None]
         headers = [*headers, "hwlib_lanes.h", *dict.fromkeys(libraries)]
         includes = "".join(f'#include "{header}"\n' for header in headers)
-        return f"{includes}\n{lanes_declarations(accelerator)}"
+        return f"{includes}\n{lanes_declarations(accelerator)}{_interpreters(alone)}"
     library = accelerator.library
     includes = "".join(f'#include "{header}"\n' for header in [*headers, library.header.name if library else "hwlib.h"])
     if library is None:
         return includes
     return f"{includes}\n{_LIBRARY_RESULT}\n{library_macros(library)}\n{_LIBRARY_COUNT}"
 
+
+def _interpreters(alone: Iterable[Accelerator]) -> str:
+    """Declarations of HWlib's functions for single accelerators of a chip."""
+    lines = [
+        _INTERPRETER.format(*(interpreter_name(f"hwlib_{name}", one.name) for name in ("start", "wait", "start_copy")))
+        for one in alone
+    ]
+    return "\n".join([c.comment(["HWlib for regions that run on one of them alone."]), *lines]) if lines else ""
+
+
+_INTERPRETER = """\
+hwlib_status_t {}(hwlib_region_t *region, const hwlib_plan_t *plan, const uintptr_t *starts,
+    hwlib_made_tile_t *tiles);
+hwlib_status_t {}(hwlib_region_t *region);
+hwlib_status_t {}(const hwlib_copy_t *copy, const uintptr_t *starts, hwlib_token_t *token);
+"""
 
 _LIBRARY_RESULT = """\
 #include <stdint.h>
@@ -321,7 +340,7 @@ def _start(region: RegionPlan, plan: CompactPlan, running: str) -> str:
     tiles = "tiles" if plan.places else "0"
     begun = f"{running}, &{region.graph.name}_plan, starts, {tiles}"
     if not region.after:
-        return f"hwlib_start({begun})"
+        return f"{hwlib_function('start', region)}({begun})"
     before = f"{region.after}_steps"
     return f"hwlib_go_on({begun},\n      {before} + sizeof {before} / sizeof *{before})"
 

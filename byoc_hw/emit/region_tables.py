@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from byoc_hw.emit import c, calls
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Tiled, Whole
+from byoc_hw.hwlib.names_header import interpreter_name
 from byoc_hw.plan.compact import MOST_ROWS
 from byoc_hw.plan.steps import (
     Await,
@@ -23,6 +24,11 @@ from byoc_hw.plan.steps import (
     Turn,
     WholeLayer,
 )
+
+
+def hwlib_function(name: str, region: RegionPlan) -> str:
+    """The C name of a function of HWlib's interpreter: of the one that is compiled for the region's accelerator."""
+    return f"hwlib_{name}" if region.on is None else interpreter_name(f"hwlib_{name}", region.on.name)
 
 
 def flash_name(symbol: str) -> str:

@@ -11,10 +11,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from byoc_hw.graph import Graph
+from byoc_hw.graph import Graph, Layer
 from byoc_hw.plan.library_layer import LibraryLayer
 from byoc_hw.plan.region_memory import NOTHING, RegionMemory
-from byoc_hw.plan.steps import Address, EngineSignal, RegionPlan
+from byoc_hw.plan.steps import (
+    ARGUMENT,
+    SCRATCH,
+    Address,
+    Copy,
+    CopyWait,
+    EngineSignal,
+    Job,
+    JobWait,
+    LayerCall,
+    RegionPlan,
+    Step,
+)
 from byoc_hw.soc import Soc
 
 
@@ -90,6 +102,52 @@ class ChipPlan:
         ends = (offsets[life.name] + life.nbytes for life in self.memory.scratch)
         blocks = {name: offsets[name] for name in self.blocks}
         return replace(self, blocks=blocks, scratch_bytes=max(ends, default=0))
+
+
+def works_alone(plan: ChipPlan) -> bool:
+    """Whether one accelerator runs the region as if it had no other one beside it: through its HAL, each layer as it
+    is in the region, without events."""
+    if len(plan.parts) != 1 or plan.parts[0].prepared:
+        return False
+    (part,) = plan.parts
+    every = sorted(part.layers) == list(range(len(plan.graph.layers)))
+    return every and all(isinstance(step, Copy | Job | CopyWait | JobWait) for step in part.plan.steps)
+
+
+def plan_of_one(plan: ChipPlan) -> RegionPlan:
+    """The plan of a region whose accelerator works alone, as that of a single accelerator."""
+    (part,) = plan.parts
+    place = {layer: index for index, layer in enumerate(part.layers)}
+
+    def moved(address: Address) -> Address:
+        if address.space < SCRATCH:
+            return address
+        if address.space == SCRATCH:
+            start = Address(SCRATCH, 0, part.scratch)
+        else:
+            start = part.arguments[address.space - ARGUMENT]
+        block = 0 if start.block is None else plan.blocks[start.block]
+        return Address(start.space, block + start.offset + address.offset)
+
+    def steps(found: tuple[Step, ...]) -> tuple[Step, ...]:
+        return tuple(
+            replace(step, target=moved(step.target), source=moved(step.source)) if isinstance(step, Copy) else step
+            for step in found
+        )
+
+    def in_order(layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
+        return tuple(layers[place[index]] for index in range(len(layers)))
+
+    return RegionPlan(
+        graph=replace(plan.graph, layers=in_order(part.plan.graph.layers)),
+        layers=in_order(part.plan.layers),
+        calls=tuple(LayerCall(part.layers[call.index], steps(call.steps)) for call in part.plan.calls),
+        flash=part.plan.flash,
+        scratch_bytes=plan.scratch_bytes,
+        tensors={},
+        tail=steps(part.plan.tail),
+        on=plan.chip.accelerators[part.lane],
+    )
 
 
 def busy_lanes(plans: Iterable[object]) -> list[int]:

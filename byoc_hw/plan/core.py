@@ -35,13 +35,12 @@ TiledPlan = RegionPlan | ChipPlan
 
 
 def core_driver(plan: TiledPlan) -> str:
-    """The row of the table of the code that drives a region: of one accelerator, of a chip, of several at once, or of
+    """The row of the table of the code that drives a region: of one accelerator at work, of several at once, or of
     engines with events."""
-    if isinstance(plan, RegionPlan):
-        return "accelerator"
-    if plan.counters:
+    if isinstance(plan, ChipPlan) and plan.counters:
         return "chip with events"
-    return "chip" if len({part.lane for part in plan.parts}) > 1 else "chip, one at work"
+    several = isinstance(plan, ChipPlan) and len({part.lane for part in plan.parts}) > 1
+    return "chip" if several else "accelerator"
 
 
 def core_work(plan: TiledPlan) -> Mapping[str, int]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from byoc_hw.graph import Layer, Lookup, Weighted
 from byoc_hw.params.pack import PARAMS_BYTES, packed_channel_bytes
-from byoc_hw.plan.chip_plan import ChipPlan, Part
+from byoc_hw.plan.chip_plan import ChipPlan, Part, plan_of_one, works_alone
 from byoc_hw.plan.compact import compact
 from byoc_hw.plan.library import LibraryPlan
 from byoc_hw.plan.steps import Copy, Job, RegionPlan
@@ -27,9 +27,11 @@ def table_bytes(region: PlannedRegion) -> int:
     """Bytes of flash of a region's tables of copies, tiles and steps, on a core of 32 bits; rows are shared."""
     if isinstance(region, LibraryPlan):
         return 0
-    if isinstance(region, ChipPlan):
-        return sum(_wide_bytes(part.plan) for part in region.parts)
-    return compact(region).nbytes
+    if isinstance(region, RegionPlan):
+        return compact(region).nbytes
+    if works_alone(region):
+        return compact(plan_of_one(region)).nbytes
+    return sum(_wide_bytes(part.plan) for part in region.parts)
 
 
 def _wide_bytes(plan: RegionPlan) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
+from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Graph, Layer
 from byoc_hw.graph_text import shape_text
 from byoc_hw.plan.region_memory import NOTHING, RegionMemory
@@ -240,7 +241,8 @@ class RegionPlan:
     memories. `reordered` are the spaces of arguments whose order the copies change. `blocks` are the offsets of the
     blocks of scratch, 0 of those that have no place yet. `ahead` is the symbol of the next region, if this one starts
     some of its copies: their source is the space `ahead_space`, the other region's constant data. `after` is the symbol
-    of the region that starts copies of this one, which goes on with what is in local memory and in flight.
+    of the region that starts copies of this one, which goes on with what is in local memory and in flight. `on` is the
+    accelerator of a chip of which this region uses no other one; None where there is only one.
     """
 
     graph: Graph
@@ -256,6 +258,7 @@ class RegionPlan:
     blocks: Mapping[str, int] = field(default_factory=dict, repr=False)
     ahead: str = ""
     after: str = ""
+    on: Accelerator | None = field(default=None, repr=False)
 
     @property
     def ahead_space(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +17,9 @@ from byoc_hw.emit.files import Parts, project_files, write_project
 from byoc_hw.emit.region import code
 from byoc_hw.errors import InvalidInput, RunError
 from byoc_hw.graph import Add, Graph
-from byoc_hw.plan.chip_plan import ChipPlan
+from byoc_hw.plan.chip_plan import ChipPlan, plan_of_one
 from byoc_hw.plan.lanes.lanes_clock import lanes_timeline
+from byoc_hw.plan.planned import table_bytes
 from byoc_hw.plan.region import plan_region
 from byoc_hw.plan.steps import Await, RegionPlan
 from byoc_hw.program import Buffer, Program, RegionCall, WaitCall
@@ -102,6 +104,56 @@ def test_region_may_return_while_it_runs(tmp_path: Path, plan: ChipPlan, expecte
     np.testing.assert_array_equal(second.outputs[0], expected.outputs[0])
 
 
+ALONE = ((0, tuple(range(7))),)
+"""All layers of `two_branches` on one accelerator."""
+
+
+def test_a_region_of_one_accelerator_is_written_as_without_the_others():
+    region = plan_of_one(chip_plan(two_branches(), CHIP, ALONE))
+    plain = replace(region, on=None)
+    assert code(region, 3).replace("npu_hwlib_", "hwlib_") == code(plain, 3)
+    assert table_bytes(chip_plan(two_branches(), CHIP, ALONE)) == table_bytes(plain)
+
+
+def test_regions_of_one_accelerator_run_before_and_behind_those_of_several(tmp_path: Path, expected):
+    """Each is exact in every layer, takes its planned cycles, and may return before its end."""
+    graph = two_branches("begins")
+    begins = replace(graph, layers=graph.layers[:2], outputs=(graph.layers[1].ofm,))
+    plans = [chip_plan(begins, CHIP, ((1, (0, 1)),))]
+    plans += [chip_plan(two_branches(f"all_{at}"), CHIP, parts) for at, parts in enumerate((TWO_BRANCHES, ALONE))]
+    x = Buffer("x", IMAGE.nbytes, "input", IMAGE.shape)
+    made = [plan.graph.outputs[0] for plan in plans]
+    outputs = tuple(Buffer(f"y{at}", one.nbytes, "output", one.shape) for at, one in enumerate(made))
+    calls = [RegionCall(plan.graph, (x, y)) for plan, y in zip(plans, outputs, strict=True)]
+    waits = [WaitCall(call.graph, call.arguments) for call in calls]
+    program = Program("demo", (x,), outputs, tuple(chain(*zip(calls, waits, strict=True))))
+    memory, regions = place_all(program, {plan.graph.name: plan for plan in plans})
+    files = project_files(Parts(program, CHIP, regions, memory, report=REPORT))
+    assert {"hwlib/src/hwlib_lanes.c", "hwlib/src/hwlib_steps.c"} <= set(files)
+    write_project(tmp_path / "project", files)
+    found = Project(tmp_path / "project").run([IMAGE], trace=True, toolchain=SANITIZED)
+    np.testing.assert_array_equal(found.outputs[1:], [expected.outputs[0]] * 2)
+    every = [expected.trace[layer] for layer in sorted(expected.trace)]
+    assert [found.trace[layer] for layer in sorted(found.trace)] == [*every[:2], *every, *every]
+    assert found.outputs[0].tobytes() == every[1]
+    assert found.cycles.total == sum(lanes_timeline(plan).total for plan in plans)
+
+
+def test_layers_of_one_accelerator_may_be_planned_in_another_order(tmp_path: Path, expected):
+    """Their descriptors are in the order of the region, and their numbers the region's."""
+    planned = chip_plan(two_branches(), CHIP, ALONE)
+    (part,) = planned.parts
+    turned = tuple(reversed(range(7)))
+    plan = replace(
+        part.plan,
+        graph=replace(part.plan.graph, layers=tuple(reversed(part.plan.graph.layers))),
+        layers=tuple(reversed(part.plan.layers)),
+        calls=tuple(replace(call, index=turned[call.index]) for call in part.plan.calls),
+    )
+    other = replace(planned, parts=(replace(part, plan=plan, layers=turned),))
+    assert code(plan_of_one(other), 0) == code(plan_of_one(planned), 0)
+
+
 QUEUES = Soc((replace(NPU, queue=2), replace(DSP, queue=3)), name="short")
 THREE = Soc((DSP, NPU, replace(NPU, name="third", dma_setup=7)), name="three")
 TIMED = {
@@ -174,6 +226,9 @@ def test_a_project_has_the_interpreter_that_it_needs():
     assert "hwlib/src/hwlib_steps.c" not in chip
     assert "hwlib/include/hwlib_accelerator.h" not in chip
     assert not {name for name in project_files(sample_parts()) if "lanes" in name or "table" in name}
+    alone = set(project_files(parts_of(chip_plan(two_branches(), CHIP, ALONE), CHIP)))
+    assert {"hwlib/src/hwlib_steps.c", "hwlib/npu/hwlib_names.h"} <= alone
+    assert not {name for name in alone if "dsp" in name or name.endswith("hwlib_lanes.c")}
 
 
 def test_refuses_an_accelerator_named_as_a_folder_of_hwlib():

@@ -1,5 +1,5 @@
-/* HWlib for a chip of several accelerators: one core drives all of them without waiting for one. Also for one
- * accelerator, where the program polls the model.
+/* HWlib for a region on several accelerators of a chip: one core drives all of them without waiting for one. Also for
+ * one accelerator, where the program polls the model, or that has events, a library or layers without tiles.
  *
  * A region has lanes, one for each accelerator that gets work. A lane has parts, which run one after the other. A part
  * is planned for its accelerator alone; where it touches memory that another lane writes

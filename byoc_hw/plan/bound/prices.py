@@ -23,6 +23,7 @@ import numpy as np
 
 from byoc_hw.graph import Graph, Layer
 from byoc_hw.plan.bound.alone import MOST_TIMES, ROUNDING, copied_in_full, cycles_alone, least_copying
+from byoc_hw.plan.bound.flows import cycles_of_flows
 from byoc_hw.plan.bound.latency import Latencies, latencies, made_in_full
 from byoc_hw.plan.bound.sharing import cycles_of_sharing
 from byoc_hw.plan.bound.ways import Floats, LayerWork, weight_bytes
@@ -52,6 +53,7 @@ def cycles_bound(graph: Graph, hardware: Hardware) -> int:
     times = latencies(graph, chip, works, counted)
     sets = _sets(times, [bool(one[:, : len(lanes)].any()) for one in work], len(lanes))
     best = max(times.least, _at_better_prices(work, *sets))
+    best = cycles_of_flows(graph, chip, works, work[: len(works)], counted, sets[1][0], best)
     return cycles_of_sharing(graph, chip, works, counted, times, ceil(best * (1 - ROUNDING)))
 
 

@@ -75,6 +75,13 @@ class LayerWork:
             found.append(Cover(each, least, *sizes, [one.cycles for one in some]))
         return found
 
+    def least_of_element(self, lane: int) -> float:
+        """The least cycles of an accelerator's array for an element, as one of a full group; it runs the layer in
+        tiles."""
+        at = self._tiled.index(lane)
+        some = [found[at] for found in self._groups.values()]
+        return min((one.cycles / (one.channels * one.outputs) for one in some), default=self.rates[at])
+
     def ways(self, outputs: Extents) -> Floats:
         """The ways to share the work of some rows, columns and channels of the output, as cycles of the arrays of all
         accelerators: a plan has no fewer than one of them, or than a mixture of them."""

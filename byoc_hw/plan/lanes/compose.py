@@ -17,7 +17,7 @@ from byoc_hw.plan.library_layer import library_layer
 from byoc_hw.plan.order.calls import calls_of
 from byoc_hw.plan.order.copies import Order
 from byoc_hw.plan.order.memory_map import local_map
-from byoc_hw.plan.order.waits import Owned, with_slots, with_waits_for_room
+from byoc_hw.plan.order.waits import Owned, with_slots, with_waits, with_waits_for_room
 from byoc_hw.plan.place.by_lifetime import blocks_from_lifetimes, largest_sum, place
 from byoc_hw.plan.region_memory import Lifetime, RegionMemory
 from byoc_hw.plan.steps import (
@@ -247,7 +247,8 @@ class _Lane:
         """The starts, with the core's waits for operations of this lane."""
         order, queue = self._own_order(), self._chip.accelerators[self._lane].queue
         if self._lane not in self._sync.lanes:
-            return with_waits_for_room(ops, offsets, order, queue)
+            alone = len(self._mine) == len(self._work.ops)  # nobody is held back where its queue is full
+            return (with_waits if alone else with_waits_for_room)(ops, offsets, order, queue)
         at = {index: number for number, index in enumerate(self._mine)}
         is_job = [op.is_job for op in self._work.ops]
         waits = self._sync.waits(self._lane, is_job, queue)

@@ -24,7 +24,8 @@ class EngineActions:
     """Copies and jobs as lists, one for each field.
 
     `engine` is twice the lane, and one more for a copy; `waits` counts the actions that each waits for; `after` are
-    distances to those that wait for it; `needed` is the first job that waits for a copy; `jobs` are those of each lane.
+    distances to those that wait for it; `needed` is the distance to the first job that waits for a copy; `jobs` are
+    those of each lane; `first` has the copies that may wait for nothing; `loads` are the cycles of each engine.
     """
 
     cycles: list[int]
@@ -33,6 +34,8 @@ class EngineActions:
     after: list[tuple[int, ...]]
     needed: list[int]
     jobs: list[list[int]]
+    first: list[int]
+    loads: list[int]
 
 
 class EngineSchedule:
@@ -62,16 +65,15 @@ class EngineSchedule:
     def _run(self, limit: int) -> int:
         actions, ready, ends, begun = self._actions, self.ready, self.end, self.begun
         cost, engine, after, needed = actions.cycles, actions.engine, actions.after, actions.needed
-        waits, count = list(actions.waits), len(self._possible)
-        free, rest = [0] * count, [0] * count
+        waits, count, possible, patient = list(actions.waits), len(self._possible), self._possible, bool(self._soon)
+        free, rest = [0] * count, list(actions.loads)
         later: list[list[tuple[int, int, int]]] = [[] for _ in range(count)]  # copies by time
         jobs = [[-1, *reversed(actions.jobs[on >> 1])] for on in range(count)]  # to come; the next is the last
         can = [NEVER] * count  # when each engine can start its next action
-        for index, on in enumerate(engine):
-            rest[on] += cost[index]
-            if on & 1 and not waits[index]:
-                later[on].append((0, needed[index], index))
-                can[on] = 0
+        for index in actions.first:
+            if not waits[index]:
+                later[engine[index]].append((0, index + needed[index], index))
+                can[engine[index]] = 0
         for on in range(0, count, 2):
             if jobs[on][-1] >= 0 and not waits[jobs[on][-1]]:
                 can[on] = 0
@@ -83,11 +85,11 @@ class EngineSchedule:
                 return max(free, default=0)
             on = can.index(now)
             if on & 1:
-                waiting, open_ = later[on], self._possible[on]
+                waiting, open_ = later[on], possible[on]
                 while waiting and waiting[0][0] <= now:
                     _, need, index = heappop(waiting)
                     heappush(open_, (need, index))
-                soon = self._urgent(on, now) if self._soon else NEVER
+                soon = self._urgent(on, now) if patient else NEVER
                 index = heappop(open_)[1] if soon == NEVER else self._meanwhile(on, now, soon)
                 if index < 0:
                     can[on] = free[on] = soon
@@ -95,8 +97,9 @@ class EngineSchedule:
             else:
                 index = jobs[on].pop()
             begun.append(index)
-            free[on] = ends[index] = end = now + cost[index]
-            rest[on] -= cost[index]
+            cycles = cost[index]
+            free[on] = ends[index] = end = now + cycles
+            rest[on] -= cycles
             if end + rest[on] >= limit:
                 return end + rest[on]
             for far in after[index]:
@@ -108,11 +111,13 @@ class EngineSchedule:
                 if waits[other]:
                     continue
                 if its & 1:
-                    heappush(later[its], (ready[other], needed[other], other))
-                    if not self._possible[its]:
-                        can[its] = max(free[its], later[its][0][0])
+                    heappush(later[its], (ready[other], other + needed[other], other))
+                    if not possible[its]:
+                        at = later[its][0][0]
+                        can[its] = at if at > free[its] else free[its]
                 elif jobs[its][-1] == other:
-                    can[its] = max(free[its], ready[other])
+                    at = ready[other]
+                    can[its] = at if at > free[its] else free[its]
             if on & 1:
                 can[on] = end if open_ else max(end, waiting[0][0]) if waiting else NEVER
             else:
@@ -125,7 +130,7 @@ class EngineSchedule:
         need, index = self._possible[on][0]
         times, copies = self._soon[on]
         for at in range(bisect_right(times, now), bisect_left(times, now + self._actions.cycles[index])):
-            if self.end[copies[at]] == NEVER and self._actions.needed[copies[at]] < need:
+            if self.end[copies[at]] == NEVER and copies[at] + self._actions.needed[copies[at]] < need:
                 return times[at]
         return NEVER
 

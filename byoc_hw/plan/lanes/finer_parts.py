@@ -35,7 +35,8 @@ def parts_cut_finely(parts: OrderedParts, chip: Soc, cost: float) -> OrderedPart
             left -= len(best.work.ops)
             if left < 0:
                 break
-            other = ordered_parts([*best.parts[:at], _with_ops(best.parts[at], ops), *best.parts[at + 1 :]], chip)
+            changed = [*best.parts[:at], _with_ops(best.parts[at], ops), *best.parts[at + 1 :]]
+            other = ordered_parts(changed, chip, best)
             more = len(other.work.ops) - len(best.work.ops)
             if other.order.cycles + max(CUT_SAVES, cost) * more < best.order.cycles:
                 best, improved = other, True

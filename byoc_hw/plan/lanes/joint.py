@@ -24,15 +24,20 @@ from byoc_hw.plan.work.ops import Access, Home, LocalBuffer, Op, SharedMemory
 from byoc_hw.soc import Soc
 from byoc_hw.tensor import Tensor
 
+PartAccesses = list[Sequence[Access]]
+"""The accesses of each operation of a part in memories that all parts share."""
+
 
 @dataclass(frozen=True)
 class JointWork:
-    """The operations of all parts, part by part, with the part and the lane of each, and those that it waits for."""
+    """The operations of all parts, part by part, with the part and the lane of each, and those that it waits for;
+    `touched` is what each part touches."""
 
     ops: tuple[Op, ...]
     parts: tuple[int, ...]
     lanes: tuple[int, ...]
     before: list[set[int]]
+    touched: list[PartAccesses]
 
 
 @dataclass(frozen=True)
@@ -98,18 +103,21 @@ def handed_over(parts: Sequence[PlacedPart]) -> tuple[str, ...]:
     return tuple(buffer.name for buffer, many in count.items() if many > 1)
 
 
-def joint_work(parts: Sequence[PlacedPart], chip: Soc) -> JointWork:
-    """The work of parts, each on its lane. The order of the parts is a possible one."""
+def joint_work(parts: Sequence[PlacedPart], chip: Soc, known: OrderedParts | None = None) -> JointWork:
+    """The work of parts, each on its lane. The order of the parts is a possible one. The parts `known` are of the same
+    layers."""
     slabs, memory = _slabs(parts), [chip.memory_of(lane) for lane in range(len(chip.accelerators))]
-    ops: list[Op] = []
-    touching: list[Op] = []
-    for part in parts:
-        for op in part.layout.work.ops:
-            ops.append(op)
-            touching.append(replace(op, accesses=tuple(_shared(op, part, slabs, memory[part.lane]))))
+    touched: list[PartAccesses] = []
+    for at, part in enumerate(parts):
+        if known is not None and known.parts[at] is part:
+            touched.append(known.work.touched[at])
+        else:
+            touched.append([tuple(_shared(op, part, slabs, memory[part.lane])) for op in part.layout.work.ops])
+    ops = tuple(op for part in parts for op in part.layout.work.ops)
     of_ops = tuple(at for at, part in enumerate(parts) for _ in part.layout.work.ops)
     lanes = tuple(parts[at].lane for at in of_ops)
-    return JointWork(tuple(ops), of_ops, lanes, dependencies(touching, {}, lanes))
+    accesses = [some for each in touched for some in each]
+    return JointWork(ops, of_ops, lanes, dependencies(ops, {}, lanes, accesses), touched)
 
 
 def _slabs(parts: Sequence[PlacedPart]) -> dict[Tensor, tuple[int, ...]]:
@@ -134,7 +142,7 @@ def _shared(op: Op, part: PlacedPart, slabs: Mapping[Tensor, tuple[int, ...]], m
         if isinstance(place, LocalBuffer):
             base = part.layout.places[place]
             local = SharedMemory(place.space, memory if place.space == ACTIVATIONS else part.lane)
-            yield replace(access, place=local, start=base + access.start, stop=base + access.stop)
+            yield Access(local, base + access.start, base + access.stop, access.writes)
             continue
         argument = main_address(op, access, part.layout.work.homes).space - ARGUMENT
         if argument < 0:
@@ -214,9 +222,9 @@ class OrderedParts:
     order: Order
 
 
-def ordered_parts(parts: Sequence[PlacedPart], chip: Soc) -> OrderedParts:
-    """Parts with the order of the fewest cycles."""
-    work = joint_work(parts, chip)
+def ordered_parts(parts: Sequence[PlacedPart], chip: Soc, known: OrderedParts | None = None) -> OrderedParts:
+    """Parts with the order of the fewest cycles. The parts `known` are of the same layers."""
+    work = joint_work(parts, chip, known)
     return OrderedParts(list(parts), work, patient_order(work))
 
 
@@ -229,13 +237,19 @@ def _actions_of(work: JointWork) -> EngineActions:
     for index, (op, lane) in enumerate(zip(work.ops, work.lanes, strict=True)):
         if op.is_job:
             jobs[lane].append(index)
+    engine = [2 * lane + (not op.is_job) for op, lane in zip(work.ops, work.lanes, strict=True)]
+    loads = [0] * (2 * len(jobs))
+    for op, on in zip(work.ops, engine, strict=True):
+        loads[on] += op.cycles
     return EngineActions(
         cycles=[op.cycles for op in work.ops],
-        engine=[2 * lane + (not op.is_job) for op, lane in zip(work.ops, work.lanes, strict=True)],
+        engine=engine,
         waits=[len(others) for others in work.before],
         after=[tuple(some) for some in after],
-        needed=needed_first(work.ops, work.before),
+        needed=[at - index for index, at in enumerate(needed_first(work.ops, work.before))],
         jobs=jobs,
+        first=[index for index, others in enumerate(work.before) if not others and engine[index] & 1],
+        loads=loads,
     )
 
 

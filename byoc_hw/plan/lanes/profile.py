@@ -78,7 +78,8 @@ class Profile:
             cycles=[action.cycles for action in actions],
             before=[action.before for action in actions],
             after=[tuple(other - index for other in action.after) for index, action in enumerate(actions)],
-            needed=[action.needed for action in actions],
+            needed=[action.needed - index for index, action in enumerate(actions)],
+            first=[index for index in self.first if actions[index].copies],
             jobs=[index for index, action in enumerate(actions) if not action.copies],
         )
 
@@ -91,14 +92,15 @@ class Profile:
 
 @dataclass(frozen=True)
 class FlatActions:
-    """Actions as lists, one for each field; `after` are distances to the actions that wait, `jobs` those that are no
-    copies."""
+    """Actions as lists, one for each field; `after` and `needed` are distances to the actions that wait, `first` the
+    copies that wait for none, `jobs` those that are no copies."""
 
     copies: list[bool]
     cycles: list[int]
     before: list[int]
     after: list[tuple[int, ...]]
     needed: list[int]
+    first: list[int]
     jobs: list[int]
 
 

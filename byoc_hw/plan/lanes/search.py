@@ -96,13 +96,15 @@ class _State:
 
 @dataclass(frozen=True)
 class _Near:
-    """So many forms of a plan with those before and behind them: what all of these cost, and the loads of the arrays
-    without the forms themselves."""
+    """So many forms of a plan with those before and behind them: what all of these cost, and without the forms
+    themselves the loads of the arrays and of the DMAs, and what is spent beside cycles."""
 
     count: int
     before: Sequence[FormOfLayers]
     behind: Sequence[FormOfLayers]
     loads: Sequence[int]
+    copies: Sequence[int]
+    spent: float
     cost: float
 
 
@@ -262,7 +264,7 @@ class _Search:
         work = _WORK + _EACH * layers
         if self._small and starts:
             work = max(work + _STARTS, _TRIES * _actions_of(starts[min(starts)]))
-        most = self._budget(work)
+        most = self._budget(work // 2 if packs and not self._packs else work)
         best: list[FormOfLayers] = []
         for _, start in sorted(starts.items(), key=lambda item: item[0]):
             if best and self._together.work > most:
@@ -438,11 +440,15 @@ class _Search:
     def _near(self, plan: Sequence[FormOfLayers], at: int, count: int) -> _Near:
         """Some forms of a plan from one on, and those around them."""
         before, behind = plan[max(at - _NEAR, 0) : at], plan[at + count : at + count + _NEAR]
-        loads = [0] * len(self._chip.accelerators)
-        for form in (*before, *behind):
-            for option in form:
-                loads[option.part.cut.lane] += option.profile.load[0]
-        return _Near(count, before, behind, loads, self.cost([*before, *plan[at : at + count], *behind]))
+        loads, copies = ([0] * len(self._chip.accelerators) for _ in range(2))
+        spent = 0.0
+        for option in chain.from_iterable((*before, *behind)):
+            jobs, copied = option.profile.load
+            loads[option.part.cut.lane] += jobs
+            copies[option.part.cut.lane] += copied
+            spent += self.price.of(option)
+        cost = self.cost([*before, *plan[at : at + count], *behind])
+        return _Near(count, before, behind, loads, copies, spent, cost)
 
     # ------------------------------------------------------------ beam
 
@@ -597,12 +603,18 @@ class _Search:
         return 1
 
     def _cannot_win(self, cut: PartCut, near: _Near) -> bool:
-        """Whether the array of a part alone would have so much to do that nothing is saved."""
-        return self.price.cycle * (near.loads[cut.lane] + self._least(cut)) >= near.cost
+        """Whether the array or the DMA of a part alone would have so much to do that nothing is saved."""
+        jobs, copies = self._least(cut)
+        busy = max(near.loads[cut.lane] + jobs, near.copies[cut.lane] + copies)
+        return near.spent + self.price.cycle * busy >= near.cost
 
-    def _least(self, cut: PartCut) -> int:
-        """Cycles that the jobs of a part take at least, in any layout."""
-        return min((form.array_cycles for form in self._forms(cut)), default=0)
+    def _least(self, cut: PartCut) -> tuple[int, float]:
+        """Cycles that the jobs and the copies of weights of a part take at least, in any layout."""
+        jobs = min((form.array_cycles for form in self._forms(cut)), default=0)
+        part, accelerator = self._known_of(cut).part, self._chip.accelerators[cut.lane]
+        if part is None or part.mapped.whole:
+            return jobs, 0
+        return jobs, sum(map(weight_bytes, part.mapped.graph.layers)) / accelerator.dma_width
 
     def _known_of(self, cut: PartCut) -> _Known:
         if cut not in self._known:

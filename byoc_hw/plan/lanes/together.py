@@ -102,8 +102,9 @@ def _busiest(parts: Sequence[Option]) -> int:
 
 def _actions(parts: Sequence[Option], edges: Iterator[tuple[int, int, Edges]]) -> EngineActions:
     """The actions of all parts."""
-    jobs: list[list[int]] = [[] for _ in range(max(part.part.cut.lane for part in parts) + 1)]
-    found = EngineActions([], [], [], [], [], jobs)
+    lanes = max(part.part.cut.lane for part in parts) + 1
+    jobs: list[list[int]] = [[] for _ in range(lanes)]
+    found = EngineActions([], [], [], [], [], jobs, [], [0] * (2 * lanes))
     starts = []
     for part in parts:
         base, lane, flat = len(found.cycles), part.part.cut.lane, part.profile.flat
@@ -112,15 +113,18 @@ def _actions(parts: Sequence[Option], edges: Iterator[tuple[int, int, Edges]]) -
         found.engine.extend([2 * lane + copies for copies in flat.copies])
         found.waits.extend(flat.before)
         found.after.extend(flat.after)
-        found.needed.extend([base + needed for needed in flat.needed])
+        found.needed.extend(flat.needed)
+        found.first.extend([base + at for at in flat.first])
         jobs[lane] += [base + at for at in flat.jobs]
+        for engine, cycles in enumerate(part.profile.load, 2 * lane):
+            found.loads[engine] += cycles
     for one, other, pairs in sorted(edges, key=lambda edge: -edge[1]):
         first, second = starts[one], starts[other]
         for a, b in pairs:
             before, behind = first + a, second + b
             found.after[before] += (behind - before,)
             found.waits[behind] += 1
-            need = found.needed[behind] if found.engine[behind] & 1 else behind
-            if need < found.needed[before]:
-                found.needed[before] = need
+            need = found.needed[behind] if found.engine[behind] & 1 else 0
+            if behind - before + need < found.needed[before]:
+                found.needed[before] = behind - before + need
     return found

@@ -51,20 +51,24 @@ class _Memory:
 
 
 def dependencies(
-    ops: Sequence[Op], offsets: Mapping[LocalBuffer, int], lanes: Sequence[int] | None = None
+    ops: Sequence[Op],
+    offsets: Mapping[LocalBuffer, int],
+    lanes: Sequence[int] | None = None,
+    accesses: Sequence[Sequence[Access]] | None = None,
 ) -> list[set[int]]:
     """For each operation, the earlier ones that it depends on.
 
     For a job without other jobs of the same array, which keep their order anyway. `lanes` has the accelerator of each
-    operation, if there are several.
+    operation, if there are several, and `accesses` what each one touches, if not what it says itself.
     """
+    touched = [op.accesses for op in ops] if accesses is None else accesses
     arrays = [(lanes[index] if lanes else 0) if op.is_job else None for index, op in enumerate(ops)]
-    last_write = {_memory_of(access): index for index, op in enumerate(ops) for access in op.accesses if access.writes}
+    last_write = {_memory_of(access): index for index, some in enumerate(touched) for access in some if access.writes}
     memories: dict[object, _Memory] = {}
     found = []
-    for index, op in enumerate(ops):
+    for index, some in enumerate(touched):
         before: set[int] = set()
-        for access in op.accesses:
+        for access in some:
             place, key = access.place, _memory_of(access)
             base = offsets[place] if isinstance(place, LocalBuffer) else 0
             if key not in memories:

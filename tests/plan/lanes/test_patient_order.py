@@ -12,7 +12,7 @@ def work_of(*rows):
     """Operations: what they are, their lane, their cycles, and those before them."""
     ops = tuple(Op(step, 0, (), {}, cycles) for step, _, cycles, _ in rows)
     lanes = tuple(lane for _, lane, _, _ in rows)
-    return JointWork(ops, (0,) * len(rows), lanes, [set(before) for *_, before in rows])
+    return JointWork(ops, (0,) * len(rows), lanes, [set(before) for *_, before in rows], [])
 
 
 URGENT = (
