@@ -124,6 +124,7 @@ class Grouping:
         self._in_turns: dict[tuple[int, int, HeldSet, HeldSet, HeldSet], list[PatchedGroup]] = {}
         self._kept: dict[tuple[int, int, HeldSet, HeldSet, HeldSet], KeptHalos | None] = {}
         self._used: dict[tuple[int, int], tuple[HeldSet, HeldSet]] = {}
+        self._keys: dict[tuple[int, int, HeldSet, HeldSet], tuple[Hashable, HeldSet]] = {}
         self.step_price, self.patches, self.halos, self.alternating, self.fine = 0.0, False, False, False, False
         self.known = (self.room, self.step_price, False)
         self.main = MainMemoryUse(mapped, self.order, counted)
@@ -248,7 +249,8 @@ class Grouping:
     def key_alone(self, at: int) -> Hashable | None:
         """What the estimate is for of a layer by itself, from main memory to main memory. None where that cannot be."""
         nothing: HeldSet = frozenset()
-        return None if self._full(at, at + 1, nothing, nothing) else self._key(at, at + 1, nothing, nothing)
+        key, full = self._key(at, at + 1, nothing, nothing)
+        return None if full else key
 
     def least(self, room: float) -> int | None:
         """The fewest bytes that groups in this part of local memory have in main memory at their peak."""
@@ -296,7 +298,7 @@ class Grouping:
                     ranked = None if main is None else rank(split.rank, cost, main)
                     other = splits[stop].get(after)
                     if ranked is not None and (other is None or ranked < other.rank):
-                        splits[stop][after] = _Split(ranked, group, split, self._key(at, stop, held, after))
+                        splits[stop][after] = _Split(ranked, group, split, self._key(at, stop, held, after)[0])
         return min(splits[-1].values(), key=lambda split: split.rank, default=None)
 
     def _following(self, at: int, held: HeldSet, longest: int) -> Iterator[tuple[int, HeldSet, float, Group]]:
@@ -353,7 +355,7 @@ class Grouping:
 
     def _estimate(self, at: int, stop: int, held: HeldSet, after: HeldSet) -> tuple[float, Group] | None:
         """The cheapest form of a group and its cycles; None where nothing fits."""
-        key, full = self._key(at, stop, held, after), self._full(at, stop, held, after)
+        key, full = self._key(at, stop, held, after)
         if key not in self.groups:
             self.groups[key] = self._form(at, stop, held, after, full, self.halos, self.fine)
         found = self.groups[key]
@@ -415,11 +417,14 @@ class Grouping:
         read, joined = self._used[at, stop]
         return (held & read) | after | joined
 
-    def _key(self, at: int, stop: int, held: HeldSet, after: HeldSet) -> Hashable:
-        """What the cycles of a group depend on."""
-        full, touched = self._full(at, stop, held, after), self.estimates.touched(at, stop)
-        passing = self.estimates.bytes_of(full - touched)
-        return at, stop, full & touched, held & touched, after & touched, passing
+    def _key(self, at: int, stop: int, held: HeldSet, after: HeldSet) -> tuple[Hashable, HeldSet]:
+        """What the cycles of a group depend on, and what is in local memory in full during it."""
+        span = at, stop, held, after
+        if span not in self._keys:
+            full, touched = self._full(*span), self.estimates.touched(at, stop)
+            passing = self.estimates.bytes_of(full - touched)
+            self._keys[span] = (at, stop, full & touched, held & touched, after & touched, passing), full
+        return self._keys[span]
 
     def _cheapest(self, at: int, stop: int, held: HeldSet, after: HeldSet, full: HeldSet) -> tuple[float, Group] | None:
         """The cheapest form of a group that keeps no halos, and is in no fine patches."""
