@@ -107,8 +107,13 @@ def _long_layout(graph: Graph, accelerator: Accelerator) -> Layout | None:
         return None
     alone = _alone(accelerator)
     known = Known()
-    runs = [MeasuredRuns(one, alone, known) for one in packings(mappings(graph, accelerator)[0])]
-    choices = [(one, found) for one in runs if one.estimated and (found := one.best(None))]
+    choices: list[tuple[MeasuredRuns, list[Choices]]] = []
+    for one in packings(mappings(graph, accelerator)[0]):
+        if any(runs.cycles <= one.array_cycles for runs, _ in choices):
+            continue  # no plan of this mapping takes fewer cycles
+        runs = MeasuredRuns(one, alone, known)
+        if runs.estimated and (found := runs.best(None)):
+            choices.append((runs, found))
     ranked = sorted(choices, key=lambda one: one[0].cycles)
     return next(filter(None, (_joined(one.mapped, found) for one, found in ranked)), None)
 
