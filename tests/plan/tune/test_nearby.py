@@ -10,7 +10,9 @@ from plan_samples import Samples, accelerator, graph_of
 
 from byoc_hw.accelerator import REFERENCE, TuningSpace
 from byoc_hw.plan.bound.prices import cycles_bound
+from byoc_hw.plan.search.measured import MeasuredRuns
 from byoc_hw.plan.search.planner import best_layout
+from byoc_hw.plan.tune import nearby
 from byoc_hw.plan.tune.nearby import better_nearby, own_layout
 
 
@@ -92,3 +94,44 @@ def test_a_plan_near_the_bound_is_left_alone():
     graph = late_weights()
     estimated = best_layout(graph, SLOW)
     assert better_nearby(estimated, estimated.cycles) is estimated
+
+
+@pytest.mark.parametrize(("columns", "searched"), [(16, [True]), (8, [False])])
+def test_a_mapping_whose_jobs_alone_take_longer_than_a_plan_of_another_is_not_searched(monkeypatch, columns, searched):
+    """Where the array has as many columns as a row has pixels, there is nothing to pack."""
+    samples = Samples()
+    layers = [samples.conv2d(samples.tensor((1, 8, 8, 32)), 32, (3, 3), padding=(1, 1, 1, 1))]
+    layers.append(samples.conv2d(layers[-1].ofm, 32, (3, 3), padding=(1, 1, 1, 1)))
+    graph = graph_of([layers[0].ifm], layers, [layers[-1].ofm])
+    packed = []
+
+    class Noted(MeasuredRuns):
+        def __init__(self, mapped, alone, known):
+            packed.append(bool(mapped.mapping.packed))
+            super().__init__(mapped, alone, known)
+
+    monkeypatch.setattr(nearby, "_LONG", 0)
+    monkeypatch.setattr(nearby, "MeasuredRuns", Noted)
+    found = own_layout(graph, accelerator(6 * 1024, dma_width=8, array_columns=columns))
+    assert packed[:1] == searched
+    assert len(packed) == 1
+    assert bool(found.mapped.mapping.packed) == searched[0]
+
+
+def test_both_mappings_are_searched_where_the_dma_takes_longer_than_the_jobs(monkeypatch):
+    samples = Samples()
+    layers = [samples.conv2d(samples.tensor((1, 8, 8, 32)), 32, (3, 3), padding=(1, 1, 1, 1))]
+    graph = graph_of([layers[0].ifm], [*layers, samples.conv2d(layers[0].ofm, 8, (1, 1))], [])
+    graph = replace(graph, outputs=(graph.layers[-1].ofm,))
+    known = []
+
+    class Noted(MeasuredRuns):
+        def __init__(self, mapped, alone, known_):
+            known.append(known_)
+            super().__init__(mapped, alone, known_)
+
+    monkeypatch.setattr(nearby, "_LONG", 0)
+    monkeypatch.setattr(nearby, "MeasuredRuns", Noted)
+    own_layout(graph, accelerator(6 * 1024, dma_width=1))
+    assert len(known) >= 2
+    assert known[0] is known[1]  # what is alike is estimated once
