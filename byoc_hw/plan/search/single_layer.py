@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from math import lcm, prod
 
@@ -20,33 +20,47 @@ from byoc_hw.plan.work.tiles import tiles
 
 
 def single_tiling(layer: Layer, accelerator: Accelerator) -> Tiling | None:
-    """The tiling of a layer, None for one that has only copies.
+    """The tiling of a layer with the fewest cycles of copies and jobs one after the other, None for one that has only
+    copies.
 
     Raises `PlanError` naming the layer with the memory that its smallest tile does not fit, or with
     the DMA's rule that its cheapest tiling breaks.
     """
+    return next(_cheapest(layer, accelerator), None)
+
+
+def _cheapest(layer: Layer, accelerator: Accelerator) -> Iterator[Tiling]:
+    """The tiling of a layer with the fewest cycles of copies and jobs one after the other, and the one with the fewest
+    if the array computes while the DMA copies."""
     form = geometry(layer)
     _check_steps(layer, accelerator)
     if isinstance(form, Run):
-        return _runs(layer, form, accelerator)
-    if isinstance(form, Product):
-        return _products(layer, form, accelerator)
-    if not isinstance(form, Window):
-        return None
-    tiler = Tiler(layer, form, accelerator)
-    ranked = sorted(set(_candidates(tiler)), key=lambda tiling: (tiler.cycles(tiling), _preference(tiling)))
-    if not ranked:
-        raise PlanError(_too_large(tiler))
+        yield _runs(layer, form, accelerator)
+    elif isinstance(form, Product):
+        yield _products(layer, form, accelerator)
+    elif isinstance(form, Window):
+        tiler = Tiler(layer, form, accelerator)
+        possible = set(_candidates(tiler))
+        if not possible:
+            raise PlanError(_too_large(tiler))
+        for room in (1, 2):
+            yield _first_allowed(tiler, possible, room)
+
+
+def _first_allowed(tiler: Tiler, possible: Iterable[Tiling], room: int) -> Tiling:
+    """The cheapest tiling that breaks no rule of the DMA, where so many tiles and blocks of weights have room at a
+    time."""
+    ranked = sorted(possible, key=lambda tiling: (tiler.cycles(tiling, room, room), _preference(tiling)))
     for tiling in ranked:
         if _dma_problem(tiler, tiling) is None:
             return tiling
-    raise PlanError(f"{layer.name}: {_dma_problem(tiler, ranked[0])}")
+    raise PlanError(f"{tiler.layer.name}: {_dma_problem(tiler, ranked[0])}")
 
 
 def tilings(layer: Layer, accelerator: Accelerator, parts: Iterable[tuple[int, int]]) -> Iterator[Tiling]:
     """Tilings of a layer that are sized for parts of the local memories: for so many tiles, and so many blocks of
     weights, at a time."""
-    seen: set[Tiling | None] = {None}
+    seen: set[Tiling] = set()
     for activations, weights in parts:
         part = replace(
             accelerator,
@@ -54,12 +68,11 @@ def tilings(layer: Layer, accelerator: Accelerator, parts: Iterable[tuple[int, i
             weight_memory=max(accelerator.weight_memory // weights, 1),
         )
         try:
-            tiling = single_tiling(layer, part)
+            found = dict.fromkeys(_cheapest(layer, part))
         except PlanError:
             continue  # a larger part may do
-        if tiling is not None and tiling not in seen:
-            seen.add(tiling)
-            yield tiling
+        yield from (tiling for tiling in found if tiling not in seen)
+        seen |= found.keys()
 
 
 MOST_STEPS = 1 << 13
@@ -182,12 +195,41 @@ def _candidates(tiler: Tiler) -> Iterator[Tiling]:
     yield from coarse
     # Slices of a few channels pay the array's overhead and the DMA's setup for each.
     deep_enough = min(window.in_channels, accelerator.dma_width)
-    if accelerator.dma_alignment == 1 and any(tiling.depth >= deep_enough for tiling in coarse):
+    enough = accelerator.dma_alignment == 1 and any(tiling.depth >= deep_enough for tiling in coarse)
+    if enough and not _waits(tiler, coarse):
         return
-    # Tiles that leave a part of the array idle: only where memory is very small.
+    # Tiles that leave a part of the array idle: where memory is very small, or the DMA slow.
     fine_columns = _halves(accelerator.array_columns, window.columns.ofm)
     fine_channels = _halves(accelerator.array_rows, window.group_channels)
     yield from _fitting(tiler, (*columns, *fine_columns), (*channels, *fine_channels))
+    if enough:
+        yield from _balanced(tiler)
+
+
+def _balanced(tiler: Tiler) -> Iterator[Tiling]:
+    """Tiles of all widths, channels and slices that cut a layer evenly, as high as fits; both loop orders."""
+    window = tiler.window
+    for width in _evenly(window.columns.ofm, tiler.accelerator.array_columns):
+        for count in _evenly(window.group_channels, tiler.accelerator.array_rows):
+            for depth in _evenly(window.in_channels, window.in_channels) if window.sums else (window.in_channels,):
+                shape = Tiling(1, width, count, depth)
+                if tiler.fits(shape):
+                    yield from _orders(tiler, _tallest(tiler, shape))
+
+
+def _evenly(total: int, unit: int) -> tuple[int, ...]:
+    """The sizes of a few numbers of parts that are as large as each other, of a unit and less."""
+    sizes = {ceil_div(total, count) for count in _PARTS if count <= total}
+    return tuple(sorted((size for size in sizes if size <= unit), reverse=True))
+
+
+_PARTS = (*range(1, 9), *(base << shift for shift in range(2, 10) for base in (3, 4)))
+"""Numbers of parts that an axis is cut in evenly."""
+
+
+def _waits(tiler: Tiler, tilings: Sequence[Tiling]) -> bool:
+    """Whether the array waits for the DMA in the cheapest of some tilings."""
+    return min(tiler.cycles(tiling, 2, 2) for tiling in tilings) > min(map(tiler.array_cycles, tilings))
 
 
 def _divisions(total: int, unit: int) -> tuple[int, ...]:
@@ -204,15 +246,18 @@ def _halves(unit: int, total: int) -> tuple[int, ...]:
 
 def _fitting(tiler: Tiler, columns: tuple[int, ...], channels: tuple[int, ...]) -> Iterator[Tiling]:
     """For each width and number of channels the deepest, then tallest, tiles that fit; both loop orders."""
-    window = tiler.window
     for width in columns:
         for count in channels:
             for shape in _deepest(tiler, width, count):
-                tiling = _tallest(tiler, shape)
-                yield tiling
-                ifm_stays = tiling.depth == window.in_channels or tiling.whole_ifm
-                if window.sums and ifm_stays and count < window.out_channels:
-                    yield replace(tiling, rows_outer=True)
+                yield from _orders(tiler, _tallest(tiler, shape))
+
+
+def _orders(tiler: Tiler, tiling: Tiling) -> Iterator[Tiling]:
+    """A tiling in both loop orders, where they differ."""
+    yield tiling
+    ifm_stays = tiling.depth == tiler.window.in_channels or tiling.whole_ifm
+    if tiler.window.sums and ifm_stays and tiling.channels < tiler.window.out_channels:
+        yield replace(tiling, rows_outer=True)
 
 
 def _tallest(tiler: Tiler, shape: Tiling) -> Tiling:
