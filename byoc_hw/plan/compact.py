@@ -8,6 +8,7 @@ tile is made in its place.
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -149,6 +150,18 @@ def compact(region: RegionPlan, *, returns_early: bool = False) -> CompactPlan:
 
     Raises `PlanError` for more layers, or more rows, than a step can name.
     """
+    key = id(region), returns_early
+    if key not in _COMPACTED:
+        _COMPACTED[key] = _compacted(region, returns_early)
+        weakref.finalize(region, _COMPACTED.pop, key).atexit = False
+    return _COMPACTED[key]
+
+
+_COMPACTED: dict[tuple[int, bool], CompactPlan] = {}
+"""The compact forms of plans that are still there: several parts of a build ask for the bytes of their tables."""
+
+
+def _compacted(region: RegionPlan, returns_early: bool) -> CompactPlan:
     steps = sum(map(len, (*(call.steps for call in region.calls), region.tail)))
     alike = _Compacting(region, steps // STEPS_A_FORM, single=0, new=0)
     plan = alike.plan(returns_early)

@@ -16,6 +16,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from byoc_hw.errors import PlanError
@@ -80,6 +81,22 @@ def lay_out(
         raise PlanError(f"{mapped.graph.name}: at most {most} jobs and copies are wanted: got {len(work.ops)}")
     if below is not None and _busiest(work) >= below:
         raise PlanError(f"{mapped.graph.name}: fewer than {below} cycles are wanted: got {_busiest(work)} or more")
+    return _placed(mapped, choices, work, flash, exact)
+
+
+def laid_out_both_ways(mapped: MappedGraph, choices: Choices) -> list[Layout]:
+    """Choices carried out with all groups placed and ordered together, where they fit so, and with groups apart.
+    Raises `PlanError` where they cannot be carried out."""
+    work, flash = region_work(mapped, choices)  # the same for both
+    found: list[Layout] = []
+    for one in (replace(choices, apart=False), replace(choices, apart=True)):
+        with suppress(PlanError):
+            found.append(_placed(mapped, one, work, flash, exact=False))
+    return found
+
+
+def _placed(mapped: MappedGraph, choices: Choices, work: Work, flash: FlashImage, exact: bool) -> Layout:
+    """The work of choices with addresses in local memory, and in a good order."""
     if choices.apart:
         pieces = apart(work.ops, work.starts)
         places = place_apart(pieces, mapped.accelerator, exact=exact)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import replace
 
 import pytest
@@ -11,6 +12,7 @@ from plan_graphs import regions
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Graph
 from byoc_hw.plan.compact import (
+    _COMPACTED,
     MOST_PLACES,
     CompactPlan,
     CopyStep,
@@ -227,3 +229,15 @@ def test_bytes_are_those_of_the_tables():
     other = replace(LOAD, nbytes=65536)
     plan = compact(region(LOAD, replace(JOB, slot=1), JobWait(1), JOB, other))
     assert plan.nbytes == 2 * (1 + 4 + 6 + 1 + 5 + 2 + 1) + 28 + 32
+
+
+def test_compact_form_is_made_once_and_forgotten_with_the_plan():
+    plan = region(LOAD, JOB)
+    known = len(_COMPACTED)
+    assert compact(plan) is compact(plan)
+    assert compact(plan) is not compact(region(LOAD, JOB))
+    assert compact(plan, returns_early=True) != compact(plan)
+    assert len(_COMPACTED) == known + 2
+    del plan
+    gc.collect()
+    assert len(_COMPACTED) <= known

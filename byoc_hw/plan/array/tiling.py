@@ -34,6 +34,22 @@ class LocalLayout:
 
 
 @dataclass(frozen=True)
+class TilingCost:
+    """Cycles of a layer in tiles: of all jobs, and of all copies of activations and of weights."""
+
+    jobs: int
+    activations: int
+    weights: int
+
+    def cycles(self, tiles: int = 1, blocks: int = 1) -> int:
+        """Cycles where so many tiles, and blocks of weights, have room at a time: of what has room twice, the array
+        computes one while the DMA copies the next. All else is done in turn."""
+        copies = (self.activations, tiles), (self.weights, blocks)
+        beside = sum(cycles for cycles, room in copies if room > 1)
+        return max(self.jobs, beside) + self.activations + self.weights - beside
+
+
+@dataclass(frozen=True)
 class Tiler:
     """The tilings of one layer with a window on one accelerator."""
 
@@ -96,22 +112,22 @@ class Tiler:
         )
 
     def cycles(self, tiling: Tiling, tiles: int = 1, blocks: int = 1) -> int:
-        """Cycles of all copies and jobs where so many tiles, and blocks of weights, have room at a time: of what has
-        room twice, the array computes one while the DMA copies the next."""
-        copies = self._activation_cycles(tiling), self._weight_cycles(tiling)
-        beside = sum(cycles for cycles, room in zip(copies, (tiles, blocks), strict=True) if room > 1)
-        return max(self.array_cycles(tiling), beside) + sum(copies) - beside
+        """Cycles of all copies and jobs, as `TilingCost.cycles`."""
+        return self.cost(tiling).cycles(tiles, blocks)
 
-    def array_cycles(self, tiling: Tiling) -> int:
-        """Cycles of all jobs."""
+    def cost(self, tiling: Tiling) -> TilingCost:
+        """What a layer in such tiles takes."""
+        return TilingCost(self._array_cycles(tiling), self._activation_cycles(tiling), self._weight_cycles(tiling))
+
+    # Tiles of one size cost the same: only the few sizes are counted, not every tile.
+
+    def _array_cycles(self, tiling: Tiling) -> int:
         return sum(
             times * many * slices * self._job_cycles(row, column, channels, depth)
             for times, row, column in self._spatial(tiling)
             for many, channels in self._channels(tiling)
             for slices, depth in self._depths(tiling)
         )
-
-    # Tiles of one size cost the same: only the few sizes are counted, not every tile.
 
     def _spatial(self, tiling: Tiling) -> list[tuple[int, Extent, Extent]]:
         rows = _distinct(self.window.rows, tiling.rows)

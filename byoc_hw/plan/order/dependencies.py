@@ -25,20 +25,19 @@ class _Memory:
         """Add the operations that an access has to wait for to `found`, and record the access."""
         first = self._cut(start)
         last = self._cut(stop)
+        pieces, arrays, mine = self.pieces, self.arrays, self.arrays[op]
         for index in range(first, last):
-            writer, readers = self.pieces[index]
+            writer, readers = pieces[index]
             if writer >= 0:
                 found.add(writer)
             if writes:
                 found.update(readers)
-                self.pieces[index] = (op, ())
             else:  # of the jobs of an array the newest is enough: they end in their order
-                mine = self.arrays[op]
-                kept = readers if mine is None else [other for other in readers if self.arrays[other] != mine]
-                self.pieces[index] = (writer, (*kept, op))
+                kept = readers if mine is None else [other for other in readers if arrays[other] != mine]
+                pieces[index] = (writer, (*kept, op))
         if writes:
             self.starts[first:last] = [start]
-            self.pieces[first:last] = [(op, ())]
+            pieces[first:last] = [(op, ())]
 
     def _cut(self, at: int) -> int:
         """The index of the piece that starts at an address."""

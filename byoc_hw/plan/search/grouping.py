@@ -20,6 +20,7 @@ from byoc_hw.plan.array.tiling import Tiler
 from byoc_hw.plan.array.weight_blocks import cut, psum_bytes, tile_cycles
 from byoc_hw.plan.array.window import extents
 from byoc_hw.plan.choices import Blocks, Choices, Group, Tiling
+from byoc_hw.plan.search.alike import AlikeLayers, Known
 from byoc_hw.plan.search.estimate import HeldSet, estimates_of
 from byoc_hw.plan.search.halo_estimate import KeptHalos
 from byoc_hw.plan.search.main_memory import MainMemoryUse
@@ -102,9 +103,10 @@ class Grouping:
     """Groups for the layers of a mapped region. `counted` are the arguments that count as main memory.
 
     `step_price` are cycles that are added for each layer in each stripe: its copies and jobs are rows of tables.
+    The groups of layers that are alike have one estimate, which may be `known` from another mapping.
     """
 
-    def __init__(self, mapped: MappedGraph, counted: Set[int] = frozenset()) -> None:
+    def __init__(self, mapped: MappedGraph, counted: Set[int] = frozenset(), known: Known | None = None) -> None:
         accelerator, self.mapped = mapped.accelerator, mapped
         self.mapping, self.accelerator, self.copies_transpose = mapped.mapping, accelerator, mapped.copies_transpose
         self.layers, self.allowed = mapped.mapping.layers, accelerator.tuning
@@ -117,9 +119,12 @@ class Grouping:
         self.tight = [alive[index] > accelerator.activation_memory for index in self.order]
         self.room = accelerator.activation_memory
         self.groups: dict[Hashable, tuple[float, Group] | None] = {}
+        known = known or Known()
+        self.alike, self._forms = AlikeLayers(mapped, known), known.forms
         self._in_turns: dict[tuple[int, int, HeldSet, HeldSet, HeldSet], list[PatchedGroup]] = {}
         self._kept: dict[tuple[int, int, HeldSet, HeldSet, HeldSet], KeptHalos | None] = {}
         self._used: dict[tuple[int, int], tuple[HeldSet, HeldSet]] = {}
+        self._keys: dict[tuple[int, int, HeldSet, HeldSet], tuple[Hashable, HeldSet]] = {}
         self.step_price, self.patches, self.halos, self.alternating, self.fine = 0.0, False, False, False, False
         self.known = (self.room, self.step_price, False)
         self.main = MainMemoryUse(mapped, self.order, counted)
@@ -129,7 +134,7 @@ class Grouping:
         alternating order. With `halos` also groups in stripes that keep the rows that two of them share, with `fine`
         patches in which the array has less to do at a time, and slices that are summed."""
         other = copy(self)
-        other.alternating, other.fine = self.allowed.resident, fine
+        other.alternating, other.fine = self.allowed.resident, fine and self.allowed.patches
         other.patches, other.halos, other.groups = self.allowed.patches, halos and self.allowed.halos, {}
         return other
 
@@ -244,7 +249,8 @@ class Grouping:
     def key_alone(self, at: int) -> Hashable | None:
         """What the estimate is for of a layer by itself, from main memory to main memory. None where that cannot be."""
         nothing: HeldSet = frozenset()
-        return None if self._full(at, at + 1, nothing, nothing) else self._key(at, at + 1, nothing, nothing)
+        key, full = self._key(at, at + 1, nothing, nothing)
+        return None if full else key
 
     def least(self, room: float) -> int | None:
         """The fewest bytes that groups in this part of local memory have in main memory at their peak."""
@@ -292,7 +298,7 @@ class Grouping:
                     ranked = None if main is None else rank(split.rank, cost, main)
                     other = splits[stop].get(after)
                     if ranked is not None and (other is None or ranked < other.rank):
-                        splits[stop][after] = _Split(ranked, group, split, self._key(at, stop, held, after))
+                        splits[stop][after] = _Split(ranked, group, split, self._key(at, stop, held, after)[0])
         return min(splits[-1].values(), key=lambda split: split.rank, default=None)
 
     def _following(self, at: int, held: HeldSet, longest: int) -> Iterator[tuple[int, HeldSet, float, Group]]:
@@ -349,13 +355,37 @@ class Grouping:
 
     def _estimate(self, at: int, stop: int, held: HeldSet, after: HeldSet) -> tuple[float, Group] | None:
         """The cheapest form of a group and its cycles; None where nothing fits."""
-        key, full = self._key(at, stop, held, after), self._full(at, stop, held, after)
+        key, full = self._key(at, stop, held, after)
         if key not in self.groups:
-            self.groups[key] = self._alternating(self._cheapest(at, stop, held, after, full), at, stop, held, after)
+            self.groups[key] = self._form(at, stop, held, after, full, self.halos, self.fine)
         found = self.groups[key]
         if found is None or found[1].held == full:
             return found
         return found[0], replace(found[1], held=full)
+
+    def _form(
+        self, at: int, stop: int, held: HeldSet, after: HeldSet, full: HeldSet, halos: bool, fine: bool
+    ) -> tuple[float, Group] | None:
+        """The cheapest form of a group, which all groups of layers that are alike have."""
+        first, end = self._layers_of(at, stop)
+        alike = self.alike.span(first, end)
+        passing = self.estimates.bytes_of(full - self.estimates.touched(at, stop))
+        kinds = self.patches, self.alternating, halos, fine, any(self.tight[at:stop])
+        key = alike.number, *map(alike.plain, (held, after, full)), passing, self.known, kinds
+        if key not in self._forms:
+            span = at, stop, held, after
+            cheapest = self._beyond(halos, fine, *span, full) if halos or fine else self._cheapest(*span, full)
+            found = self._alternating(cheapest, *span)
+            self._forms[key] = None if found is None else (found[0], alike.plain_group(found[1]))
+        form = self._forms[key]
+        if form is None:
+            return None
+        cycles, group = form
+        return cycles, replace(group, layers=end - first, held=full, kept=alike.named(group.kept))
+
+    def _layers_of(self, at: int, stop: int) -> tuple[int, int]:
+        """The first layer of a group, and the first behind it, with those that have no work."""
+        return self.order[at] if at else 0, self.order[stop] if stop < len(self.order) else len(self.layers)
 
     def _alternating(
         self, found: tuple[float, Group] | None, at: int, stop: int, held: HeldSet, after: HeldSet
@@ -387,37 +417,59 @@ class Grouping:
         read, joined = self._used[at, stop]
         return (held & read) | after | joined
 
-    def _key(self, at: int, stop: int, held: HeldSet, after: HeldSet) -> Hashable:
-        """What the cycles of a group depend on."""
-        full, touched = self._full(at, stop, held, after), self.estimates.touched(at, stop)
-        passing = self.estimates.bytes_of(full - touched)
-        return at, stop, full & touched, held & touched, after & touched, passing
+    def _key(self, at: int, stop: int, held: HeldSet, after: HeldSet) -> tuple[Hashable, HeldSet]:
+        """What the cycles of a group depend on, and what is in local memory in full during it."""
+        span = at, stop, held, after
+        if span not in self._keys:
+            full, touched = self._full(*span), self.estimates.touched(at, stop)
+            passing = self.estimates.bytes_of(full - touched)
+            self._keys[span] = (at, stop, full & touched, held & touched, after & touched, passing), full
+        return self._keys[span]
 
     def _cheapest(self, at: int, stop: int, held: HeldSet, after: HeldSet, full: HeldSet) -> tuple[float, Group] | None:
+        """The cheapest form of a group that keeps no halos, and is in no fine patches."""
         indices = self.order[at:stop]
         touched = self.estimates.touched(at, stop)
         if any(needs_all_of(one, indices) for one in self._put_together if one.index in touched):
             return None
-        first = indices[0] if at else 0
-        count = (self.order[stop] if stop < len(self.order) else len(self.layers)) - first
+        count = self._count(at, stop)
         if self._copies_only(indices[0]):
             return self._transposed(at, count, full)
-        if self.halos and len(indices) > _LONGEST:
-            return self._with_halos(at, stop, held, after, full, count, None)
         best = self._in_stripes(at, stop, held, after, full, count)
-        if best is None and len(indices) == 1 and not full & self.estimates.touched(at, stop):
+        if best is None and len(indices) == 1 and not full & touched:
             return self._tiled(indices[0], count, full)
-        if len(indices) == 1 or not any(self.tight[at:stop]):
+        if self.patches and len(indices) > 1 and any(self.tight[at:stop]):
+            for patched in self._patched(at, stop, held, after, full):
+                if not patched.summed and (best is None or best[0] > _NEAR * patched.least):
+                    best = self._patches_of(patched, False, at, stop, full, count, best)
+        return best
+
+    def _beyond(
+        self, halos: bool, fine: bool, at: int, stop: int, held: HeldSet, after: HeldSet, full: HeldSet
+    ) -> tuple[float, Group] | None:
+        """As `_cheapest`, with groups that keep `halos`, or in `fine` patches and slices that are summed."""
+        best = None
+        if stop - at <= _LONGEST:
+            best = self._form(at, stop, held, after, full, halos=False, fine=False)
+        indices, touched = self.order[at:stop], self.estimates.touched(at, stop)
+        if len(indices) == 1 or not any(self.tight[at:stop]) or self._copies_only(indices[0]):
             return best
-        if self.halos:
+        if any(needs_all_of(one, indices) for one in self._put_together if one.index in touched):
+            return None
+        count = self._count(at, stop)
+        if halos:
             once = self._with_halos(at, stop, held, after, full, count, best)
             best = min(filter(None, (best, once)), key=_cycles, default=None)
-        if not self.patches:
-            return best
-        for patched, fine, near in self._patched(at, stop, held, after, full):
-            if best is None or best[0] > near * patched.least:
-                best = self._patches_of(patched, fine, at, stop, full, count, best)
+        if fine:
+            for patched in self._patched(at, stop, held, after, full):
+                if best is None or best[0] > _SLOW * patched.least:
+                    best = self._patches_of(patched, not patched.summed, at, stop, full, count, best)
         return best
+
+    def _count(self, at: int, stop: int) -> int:
+        """The layers of a group, with those that have no work."""
+        first, end = self._layers_of(at, stop)
+        return end - first
 
     def _in_stripes(
         self,
@@ -529,21 +581,15 @@ class Grouping:
                     break
         return best
 
-    def _patched(
-        self, at: int, stop: int, held: HeldSet, after: HeldSet, full: HeldSet
-    ) -> Iterator[tuple[PatchedGroup, bool, float]]:
-        """The estimates for patches of a group, none where it cannot be computed so; whether the forms to try are fine
-        ones; and how near the least cycles a group is for which these are not."""
+    def _patched(self, at: int, stop: int, held: HeldSet, after: HeldSet, full: HeldSet) -> list[PatchedGroup]:
+        """The estimates for patches of a group, and for those whose slices are summed; none where it cannot be computed
+        so."""
         touched = self.estimates.touched(at, stop)
         key = at, stop, held & touched, after & touched, full & touched
         if key not in self._in_turns:
             both = (PatchedGroup(self.estimates, *key, summed=summed) for summed in (False, True))
             self._in_turns[key] = [patched for patched in both if patched.possible()]
-        for patched in self._in_turns[key]:
-            if not patched.summed:
-                yield patched, False, _NEAR
-            if self.fine:
-                yield patched, not patched.summed, _SLOW
+        return self._in_turns[key]
 
     def _transposed(self, at: int, count: int, full: HeldSet) -> tuple[float, Group] | None:
         layer = self.layers[self.order[at]]

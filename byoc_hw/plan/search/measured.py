@@ -9,20 +9,19 @@ layer alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer
 from byoc_hw.plan.array.mapped import MappedGraph
-from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.array.weight_blocks import all_bytes
 from byoc_hw.plan.bound.latency import reads_all
 from byoc_hw.plan.choices import Blocks, Choices, Group
+from byoc_hw.plan.search.alike import Known
 from byoc_hw.plan.search.grouping import Grouping
 from byoc_hw.plan.stages import cycles_of_groups
-from byoc_hw.tensor import Tensor
 
 Alone = Callable[[Layer], "tuple[Group, Blocks | None] | None"]
 """The best group of a layer by itself, and the blocks of its weights; None where it cannot be planned so."""
@@ -46,18 +45,18 @@ class MeasuredRun:
 
 
 class MeasuredRuns:
-    """The runs of a mapped region that have been measured. What is `known` of the same region in another mapping is not
-    measured again."""
+    """The runs of a mapped region that have been measured. What is `known` of layers that are alike, also in another
+    mapping, is neither measured nor estimated again."""
 
-    def __init__(self, mapped: MappedGraph, alone: Alone, known: dict[Hashable, int | None] | None = None) -> None:
-        self.mapped, self._alone, self._grouping = mapped, alone, Grouping(mapped).further()
+    def __init__(self, mapped: MappedGraph, alone: Alone, known: Known) -> None:
+        self.mapped, self._alone, self._grouping = mapped, alone, Grouping(mapped, known=known).further()
         self._groupings = self._grouping, self._grouping.further(halos=True), self._grouping.further(fine=True)
         self._layers, self._of = mapped.mapping.layers, mapped.storages.of
         order = self._grouping.order
         self._starts = [0, *order[1:], len(self._layers)]
         self._fastest: dict[tuple[int, int], MeasuredRun] = {}
         self._without: dict[tuple[int, int], MeasuredRun] = {}  # those that keep no halos
-        self._measured = {} if known is None else known
+        self._alike, self._measured = self._grouping.alike, known.measured
         self._bounds = dict(enumerate(_least_alone(index, mapped) for index in order))
 
     @property
@@ -122,7 +121,8 @@ class MeasuredRuns:
         spans = choices.spans
         start, end = spans[first][0], spans[stop - 1][1]
         groups, blocks = choices.groups[first:stop], choices.blocks[start:end]
-        key = self._alike(start, end, groups, blocks)
+        alike = self._alike.span(start, end)
+        key = alike.number, *map(alike.plain_group, groups), *blocks
         if key not in self._measured:
             try:
                 self._measured[key] = cycles_of_groups(self.mapped, choices, first, stop)
@@ -166,36 +166,6 @@ class MeasuredRuns:
             if len(best.groups) == 1:
                 for grouping in self._groupings:
                     grouping.correct(key, best.cycles, best.groups[0])
-
-    def _alike(
-        self, start: int, stop: int, groups: Sequence[Group], blocks: Sequence[Blocks | None]
-    ) -> tuple[object, ...]:
-        """What the cycles of a run depend on: equal for runs of layers that are alike."""
-        names: dict[Storage, int] = {}
-        parts: list[object] = []
-        for index, layer in enumerate(self._layers[start:stop], start):
-            tensors = [self._of[tensor] for tensor in (*layer.inputs, layer.ofm)]
-            for one in tensors:
-                if one not in names:
-                    names[one] = len(names)
-                    parts.append(self._lies(one, stop))
-            together = index in self.mapped.mapping.rows.layers
-            parts.append((layer_sizes(layer), together, *(names[one] for one in tensors)))
-        numbers = {one.index: at for one, at in names.items()}
-
-        def alike(some: frozenset[int]) -> frozenset[int]:
-            return frozenset(numbers[one] for one in some if one in numbers)
-
-        return (*parts, *(replace(group, held=alike(group.held), kept=alike(group.kept)) for group in groups), *blocks)
-
-    def _lies(self, storage: Storage, stop: int) -> object:
-        """What copies of a storage depend on, where layers before `stop` use it."""
-        if storage.joined or storage.in_boxes or storage.parts or storage.places or storage.lent:
-            return storage.index  # not alike any other
-        arguments = (storage.source, *storage.sinks)
-        later = any(reader >= stop for reader in storage.readers)
-        strides = tuple(None if one is None else (one.strides or True) for one in arguments)
-        return storage.local_bytes, storage.extents, storage.packing, storage.constant, strides, later
 
     # ------------------------------------------------------------ the way through the layers
 
@@ -241,19 +211,3 @@ def _least_alone(index: int, mapped: MappedGraph) -> float:
     # An input, and weights, come before the first one, and an output goes behind the last.
     around = accelerator.dma_setup * (2 + (weights > 0)) if jobs else 0
     return max(jobs + around, moved + copies)
-
-
-def layer_sizes(layer: Layer) -> Hashable:
-    """A layer without its names and values: what its jobs and copies depend on."""
-    return (type(layer), *(_plain(getattr(layer, field.name)) for field in fields(layer) if field.name not in _NAMES))
-
-
-_NAMES = ("name", "source")
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, Tensor):
-        return value.shape, value.dtype, value.bits, value.data is None
-    if isinstance(value, tuple):
-        return tuple(map(_plain, value))
-    return value if isinstance(value, int | str | bool) else None

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from math import inf, prod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from math import floor, inf, prod
+from operator import add
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
@@ -13,7 +15,7 @@ from byoc_hw.graph import Layer, Weighted
 from byoc_hw.integers import ceil_div, piece_sizes, round_up
 from byoc_hw.params.pack import PARAMS_BYTES
 from byoc_hw.plan.array.cost import copy_cycles, dense_job_cycles
-from byoc_hw.plan.array.kinds import PSUM_BYTES, Window, geometry, parts_of_kernel, rows_at_a_time
+from byoc_hw.plan.array.kinds import PSUM_BYTES, Window, geometry, job_cycles, parts_of_kernel, rows_at_a_time
 from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.array.transfers import strided
 from byoc_hw.plan.array.weight_blocks import channel_blocks, tile_cycles, weights_bytes
@@ -91,23 +93,81 @@ class Sizes:
 
 
 @dataclass(frozen=True)
+class _Cut:
+    """All pieces along one axis: their sizes, and how often each occurs; of what each layer makes, and of what is read
+    of each storage, the largest piece, and the sum of all."""
+
+    sizes: list[tuple[Sizes, int]]
+    most: Sizes
+    total: Sizes
+
+
+@dataclass(frozen=True)
 class _Run:
-    """Layers that are computed together, the sizes of their slices of channels, the largest first, what is `loaded`
-    slice by slice, and the layer that `adds` them up."""
+    """Layers that are computed together, the place of the first of them in the group, the sizes of their slices of
+    channels, the largest first, what is `loaded` slice by slice, and the layer that `adds` them up."""
 
     layers: tuple[int, ...]
+    first: int
     slices: tuple[int, ...]
     loaded: Storage | None
     adds: int | None
+
+    @cached_property
+    def sizes(self) -> list[tuple[int, int]]:
+        """The sizes of slices, and how often each occurs."""
+        return list(Counter(self.slices).items())
 
     def made(self, channels: int) -> Sequence[int]:
         """The channels of each piece of its output, that has so many in all."""
         return self.slices if self.adds is None else (channels,)
 
 
-def _most(axis: Sequence[tuple[Sizes, int]], what: str) -> list[int]:
-    """The largest sizes along an axis, of each layer or storage by itself."""
-    return [max(found) for found in zip(*(getattr(sizes, what) for sizes, _ in axis), strict=True)]
+@dataclass(frozen=True)
+class _Live:
+    """What is in local memory while a run is computed, by the numbers of boxes: those that are `alive` for longer, and
+    the ones `between` its layers, of which two at a time are. `sums` are bytes of partial sums of each pixel of a
+    layer, the most of which count, and those of a layer that adds slices up, on top."""
+
+    alive: tuple[int, ...]
+    between: tuple[int, ...]
+    sums: tuple[tuple[int, int], ...]
+    adding: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class _Boxes:
+    """The boxes of a group in so many slices: each a storage, the layer that makes it, or the place among the inputs
+    that it is read from, and its channels; those that are loaded, and the last one; what is live in each run."""
+
+    boxes: list[tuple[Storage, bool, int, int]]
+    loaded: tuple[int, ...]
+    last: int | None
+    runs: list[_Live]
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """What groups have in common: the pieces of some layers along an axis, cycles of the jobs over tiles of a layer, of
+    the copies of boxes of a storage, and of those of the weights of a run in slices."""
+
+    cuts: dict[tuple[int, int], dict[tuple[int, int], _Cut]] = field(default_factory=dict)
+    jobs: dict[tuple[int, int, int, int], int] = field(default_factory=dict)
+    copies: dict[tuple[int, Extents], int] = field(default_factory=dict)
+    loads: dict[tuple[tuple[int, ...], int | None, tuple[int, ...]], int] = field(default_factory=dict)
+
+
+@lru_cache(maxsize=8)
+def _shared(estimates: Estimates) -> _Shared:
+    """What all groups of a mapped region have in common."""
+    return _Shared()
+
+
+def _joint(pieces: Iterable[Sizes], of: Callable[[Iterable[int]], int]) -> Sizes:
+    """The largest, or the sum, of the sizes of all pieces, of each layer or storage by itself."""
+    known = list(pieces)
+    made, read = (zip(*(getattr(one, name) for one in known), strict=True) for name in ("made", "read"))
+    return Sizes(tuple(map(of, made)), tuple(map(of, read)))
 
 
 class PatchedGroup:
@@ -151,9 +211,10 @@ class PatchedGroup:
         self._moved = self._once + sum(estimates.copy(one, one.nbytes) for one in copied)
         weights = sum(estimates.load[index] for index in self._indices)
         self.least = max(sum(map(array_cycles, self._indices)), self._moved + weights)
-        self._axes: dict[tuple[int, int], list[tuple[Sizes, int]]] = {}
-        self._jobs: dict[tuple[int, int, int, int], int] = {}
-        self._copies: dict[tuple[int, Extents], int] = {}
+        known = _shared(estimates)
+        self._axes = known.cuts.setdefault((at, stop), {})
+        self._jobs, self._copies, self._run_loads = known.jobs, known.copies, known.loads
+        self._boxes: dict[int, _Boxes] = {}
         self._loads: dict[int, int] = {}
         self._in_runs: dict[int, list[_Run]] = {}
         self._live: dict[tuple[int, int, int], tuple[int, int]] = {}
@@ -199,25 +260,53 @@ class PatchedGroup:
         `below` a number."""
         if self._bytes(stripes, columns, slices)[overlap] > room:
             return None
-        patches = prod(sum(many for _, many in self._sizes(*axis)) for axis in ((0, stripes), (1, columns)))
+        patches = prod(sum(many for _, many in self._cut(*axis).sizes) for axis in ((0, stripes), (1, columns)))
         once = patches == 1 or (self._accelerator.tuning.resident and self._stay)
         weights = self._load(slices) * (1 if once else patches)
-        if weights + self._moved >= below:
-            return weights + self._moved
+        times = patches if self._runs(slices)[0].loaded is None else patches * slices
+
+        def together(jobs: float, copied: float) -> float:
+            if overlap:
+                return max(jobs, copied + weights) + copied / times / 2
+            return max(jobs + copied, copied + weights)
+
         key = stripes, columns, slices
         if key not in self._work:
+            least = together(*self._least_work(stripes, columns))
+            if least >= below:
+                return least
             self._work[key] = self._worked(*key)
-        jobs, copied = self._work[key]
-        times = patches if self._runs(slices)[0].loaded is None else patches * slices
-        exposed = copied / times / 2
-        if overlap:
-            return max(jobs, copied + weights) + exposed
-        return max(jobs + copied, copied + weights)
+        return together(*self._work[key])
+
+    def _least_work(self, stripes: int, columns: int) -> tuple[int, int]:
+        """Cycles that the jobs, and the copies of activations, take at least: of whole groups of outputs, and of their
+        bytes."""
+        rows, across = self._cut(0, stripes).total, self._cut(1, columns).total
+        pixels = zip(self._pixel_cycles, rows.made, across.made, strict=True)
+        read = zip(self._inputs, rows.read, across.read, strict=True)
+        copied = sum(height * width * one.extents[2] for one, height, width in read if one.index not in self._full)
+        copied += self._last.nbytes * (self._last in self._stored)
+        return (
+            floor(sum(each * height * width for each, height, width in pixels)),
+            max(self._moved, self._once + copied // self._accelerator.dma_width),
+        )
+
+    @cached_property
+    def _pixel_cycles(self) -> list[float]:
+        """Cycles of each layer for an output pixel where the array has no pixels to spare."""
+        accelerator, found = self._accelerator, []
+        pixels = accelerator.array_columns * accelerator.elementwise_width
+        for layer in self._layers:
+            depth = layer.in_channels if isinstance(layer, Weighted) else 1
+            ifm, channels = (1, pixels, depth), layer.ofm.shape[-1]
+            one, two = (job_cycles(layer, ifm, (rows, pixels, channels), accelerator) for rows in (1, 2))
+            found.append((two - one) / pixels)
+        return found
 
     def _worked(self, stripes: int, columns: int, slices: int) -> tuple[int, int]:
         """Cycles of the jobs, with those in which they wait for what is loaded by slice, and of the copies of
         activations."""
-        rows, across = self._sizes(0, stripes), self._sizes(1, columns)
+        rows, across = self._cut(0, stripes).sizes, self._cut(1, columns).sizes
         runs, jobs, copied = self._runs(slices), 0, self._once
         for (one, many), (other, times) in ((row, column) for row in rows for column in across):
             boxes = list(zip(one.made, other.made, strict=True))
@@ -240,12 +329,12 @@ class PatchedGroup:
 
     # ------------------------------------------------------------ sizes
 
-    def _sizes(self, axis: int, count: int) -> list[tuple[Sizes, int]]:
-        """The sizes of the pieces along an axis, and how often each occurs."""
+    def _cut(self, axis: int, count: int) -> _Cut:
+        """The pieces along an axis."""
         if (axis, count) not in self._axes:
             layers, of = self._estimates.layers, self._of
-            found = Counter(map(self._plain, pieces(layers, of, self._indices, count, axis)))
-            self._axes[axis, count] = list(found.items())
+            cut = Counter(map(self._plain, pieces(layers, of, self._indices, count, axis)))
+            self._axes[axis, count] = _Cut(list(cut.items()), _joint(cut, max), _joint(cut.elements(), sum))
         return self._axes[axis, count]
 
     def _plain(self, piece: AxisPiece) -> Sizes:
@@ -261,7 +350,7 @@ class PatchedGroup:
                 layers = [self._estimates.layers[index] for index in run.layers]
                 spans = channel_slices(layers, slices, self._accelerator) if run.sliced else []
                 sizes = [stop - start for start, stop in spans] or [layers[0].ofm.shape[-1]]
-                found.append(_Run(run.layers, tuple(sizes), run.loaded, run.adds))
+                found.append(_Run(run.layers, self._indices.index(run.layers[0]), tuple(sizes), run.loaded, run.adds))
             self._in_runs[slices] = found
         return self._in_runs[slices]
 
@@ -279,74 +368,95 @@ class PatchedGroup:
         return self._live[key]
 
     def _most_bytes(self, stripes: int, columns: int, slices: int) -> tuple[int, int]:
-        unit, layers = self._accelerator.buffer_alignment, self._estimates.layers
-        rows, across = self._sizes(0, stripes), self._sizes(1, columns)
-        most_made = list(zip(*(_most(axis, "made") for axis in (rows, across)), strict=True))
-        made = dict(zip(self._indices, most_made, strict=True))
-        read = zip(self._inputs, *(_most(axis, "read") for axis in (rows, across)), strict=True)
+        unit = self._accelerator.buffer_alignment
+        rows, across = self._cut(0, stripes), self._cut(1, columns)
+        made = dict(zip(self._indices, zip(rows.most.made, across.most.made, strict=True), strict=True))
+        read = list(zip(rows.most.read, across.most.read, strict=True))
+        if slices not in self._boxes:
+            self._boxes[slices] = self._boxes_of(slices)
+        known = self._boxes[slices]
+        sizes = [
+            round_up(bytes_of_box(one, (*(made if is_made else read)[at], channels)), unit)
+            for one, is_made, at, channels in known.boxes
+        ]
+        inputs = sum(sizes[box] for box in known.loaded)
+        most = inputs
+        for run in known.runs:
+            between = [sizes[box] for box in run.between]
+            pairs = map(add, [0, *between], [*between, 0])
+            sums = max((each * self._pixels(index, *made[index]) for index, each in run.sums), default=0)
+            sums += sum(each * self._pixels(index, *made[index]) for index, each in run.adding)
+            most = max(most, sum(sizes[box] for box in run.alive) + max(pairs) + sums)
+        most += self._kept
+        out = 0 if known.last is None else sizes[known.last]
+        several = any(many > 1 or len(cut.sizes) > 1 for cut in (rows, across) for _, many in cut.sizes)
+        return most, most + out + (inputs if several or self._runs(slices)[0].loaded is not None else 0)
+
+    def _boxes_of(self, slices: int) -> _Boxes:
+        """The boxes of local memory of the group in so many slices."""
+        layers, boxes = self._estimates.layers, list[tuple[Storage, bool, int, int]]()
+
+        def box(storage: Storage, is_made: bool, at: int, channels: int) -> int:
+            boxes.append((storage, is_made, at, channels))
+            return len(boxes) - 1
+
         loaded = {
-            one: round_up(bytes_of_box(one, (height, width, self._loaded_in(one, slices)[0])), unit)
-            for one, height, width in read
+            one: box(one, False, at, self._loaded_in(one, slices)[0])
+            for at, one in enumerate(self._inputs)
             if one.index not in self._full
         }
-        inputs = sum(loaded.values())
         users = {self._of[tensor]: index for index in self._indices for tensor in layers[index].inputs}
-        ending: dict[int, int] = {}
-        alive, most, out = self._kept + inputs, self._kept + inputs, 0
+        last, runs = None, list[_Live]()
+        alive, ending = set(loaded.values()), dict[int, set[int]]()
         for run in self._runs(slices):
             size, index = run.slices[0], run.layers[-1] if run.adds is None else run.adds
             storage = self._of[layers[index].ofm]
             if storage.index not in self._full:
-                last = storage is self._last
-                channels = run.made(storage.extents[2])[0] if last else layers[index].ofm.shape[-1]
-                nbytes = round_up(bytes_of_box(storage, (*made[index], channels)), unit)
-                alive += nbytes
-                if last:
-                    out = nbytes
+                is_last = storage is self._last
+                channels = run.made(storage.extents[2])[0] if is_last else layers[index].ofm.shape[-1]
+                made = box(storage, True, index, channels)
+                alive.add(made)
+                if is_last:
+                    last = made
                 else:
-                    ending[users[storage]] = ending.get(users[storage], 0) + nbytes
+                    ending.setdefault(users[storage], set()).add(made)
             inner = run.layers if run.adds is not None else run.layers[:-1]
-            between = [round_up(bytes_of_box(self._of[layers[one].ofm], (*made[one], size)), unit) for one in inner]
-            pairs = [one + other for one, other in zip([0, *between], [*between, 0], strict=True)]
-            sums = max(self._psum(one, self._pixels(one, *made[one]), size) for one in run.layers)
-            if run.adds is not None:
-                sums += PSUM_BYTES * self._pixels(index, *made[index]) * storage.extents[2]
-            most = max(most, alive + max(pairs) + sums)
+            between = tuple(box(self._of[layers[one].ofm], True, one, size) for one in inner)
+            sums = tuple((one, each) for one in run.layers if (each := self._psum(one, size)))
+            adding = () if run.adds is None else ((index, PSUM_BYTES * storage.extents[2]),)
+            runs.append(_Live(tuple(alive), between, sums, adding))
             for one in run.layers:
-                alive -= ending.pop(one, 0)
+                alive -= ending.pop(one, set())
             if run.loaded is not None:
-                alive -= loaded[run.loaded]
-        several = sum(many for _, many in rows) * sum(many for _, many in across) > 1
-        return most, most + out + (inputs if several or self._runs(slices)[0].loaded is not None else 0)
+                alive.discard(loaded[run.loaded])
+        return _Boxes(boxes, tuple(loaded.values()), last, runs)
 
     def _pixels(self, index: int, height: int, width: int) -> int:
         """The outputs of a job of each channel: over packed rows with those between them."""
         packing = self._of[self._estimates.layers[index].ofm].packing if index in self._packed else None
         return height * width if packing is None else packing.pixels(height, width)
 
-    def _psum(self, index: int, pixels: int, channels: int) -> int:
-        """Bytes of partial sums of a job."""
+    def _psum(self, index: int, channels: int) -> int:
+        """Bytes of partial sums of each pixel of a job."""
         layer, blocks = self._estimates.layers[index], self._estimates.blocks[index]
         if not isinstance(layer, Weighted):
             return 0
         partial = blocks is not None and blocks.depth < layer.in_channels
         if not partial and len(parts_of_kernel(layer, self._accelerator)) == 1:
             return 0
-        return PSUM_BYTES * pixels * min(channels, blocks.channels if blocks is not None else channels)
+        return PSUM_BYTES * min(channels, blocks.channels if blocks is not None else channels)
 
     # ------------------------------------------------------------ cycles
 
     def _run_cycles(self, run: _Run, boxes: Sequence[tuple[int, int]]) -> int:
-        sizes = Counter(run.slices)
-        first = self._indices.index(run.layers[0])
-        found = sum(
-            many * self._tile(index, height, width, channels)
-            for index, (height, width) in zip(run.layers, boxes[first:], strict=False)
-            for channels, many in sizes.items()
-        )
+        found = 0
+        for index, (height, width) in zip(run.layers, boxes[run.first :], strict=False):
+            for channels, many in run.sizes:
+                found += many * self._tile(index, height, width, channels)
         if run.adds is not None:
             height, width = boxes[self._indices.index(run.adds)]
-            found += sum(many * self._adding(run.adds, height, width, depth) for depth, many in sizes.items())
+            for depth, many in run.sizes:
+                found += many * self._adding(run.adds, height, width, depth)
         return found
 
     def _adding(self, index: int, height: int, width: int, depth: int) -> int:
@@ -385,17 +495,21 @@ class PatchedGroup:
         return self._loads[slices]
 
     def _load_run(self, run: _Run) -> int:
-        return self._load_made(run) + (0 if run.adds is None else self._load_adding(run.adds, run.slices))
+        key = run.layers, run.adds, run.slices
+        if key not in self._run_loads:
+            adding = 0 if run.adds is None else self._load_adding(run.adds, run.sizes)
+            self._run_loads[key] = self._load_made(run) + adding
+        return self._run_loads[key]
 
-    def _load_adding(self, index: int, slices: Sequence[int]) -> int:
+    def _load_adding(self, index: int, sizes: Sequence[tuple[int, int]]) -> int:
         """Cycles of the copies of the weights of a layer that adds up slices of its input channels."""
         found = copy_cycles(PARAMS_BYTES * self._estimates.layers[index].ofm.shape[-1], 1, self._accelerator)
-        for depth in slices:
+        for depth, many in sizes:
             layer, blocks = self._sums_of(index, depth)
             for _, count in channel_blocks(layer, blocks):
                 for times, depths in piece_sizes(depth, blocks.depth):
                     nbytes = weights_bytes(layer, count, depths, self._accelerator)
-                    found += times * copy_cycles(nbytes, 1, self._accelerator)
+                    found += many * times * copy_cycles(nbytes, 1, self._accelerator)
         return found
 
     def _load_made(self, run: _Run) -> int:
@@ -404,7 +518,7 @@ class PatchedGroup:
         unit, found = self._accelerator.buffer_alignment, 0
         for layer in (self._estimates.layers[index] for index in run.layers):
             if isinstance(layer, Weighted):
-                for channels, many in Counter(run.slices).items():
+                for channels, many in run.sizes:
                     nbytes = weights_bytes(layer, channels, layer.in_channels, self._accelerator)
                     found += many * copy_cycles(round_up(PARAMS_BYTES * channels, unit) + nbytes, 1, self._accelerator)
         return found
@@ -427,11 +541,11 @@ class PatchedGroup:
 
     def _copy(self, storage: Storage, box: Extents) -> int:
         """Cycles to copy a box of a storage between a tile and main memory."""
-        argument = storage.source or (storage.sinks[0] if storage.sinks else None)
-        home = scratch_home(storage) if argument is None else argument_home(storage, argument)
-        _, width, channels = storage.extents
         key = storage.index, box
         if key not in self._copies:
+            argument = storage.source or (storage.sinks[0] if storage.sinks else None)
+            home = scratch_home(storage) if argument is None else argument_home(storage, argument)
+            _, width, channels = storage.extents
             strides = home.strides or (width * channels, channels, 1)
             moves = strided(box, strides, (box[1] * box[2], box[2], 1))
             self._copies[key] = sum(copy_cycles(one.nbytes, one.rows, self._accelerator) for one in moves)

@@ -17,6 +17,7 @@ from byoc_hw.plan.array.storage import NOWHERE_ELSE, Lies, NotInPlace, can_tile
 from byoc_hw.plan.array.tiling import Tiler
 from byoc_hw.plan.array.weight_blocks import all_bytes
 from byoc_hw.plan.choices import Choices, Group, Tiling
+from byoc_hw.plan.search.alike import Known
 from byoc_hw.plan.search.grouping import Grouping
 from byoc_hw.plan.search.single_layer import single_tiling, tilings
 from byoc_hw.plan.stages import Layout, lay_out
@@ -123,9 +124,9 @@ def candidates(
 ) -> Iterator[tuple[MappedGraph, list[Grouping], list[Iterator[Choices]]]]:
     """Choices to try, the best ones first; each kind only if the kind before gave none. Those of a kind are by form:
     with packed rows, and without; there is a grouping for each form."""
-    plain = map_graph(graph, accelerator, copies_transpose=False)
+    plain, known = map_graph(graph, accelerator, copies_transpose=False), Known()
     for one in mappings(graph, accelerator):
-        forms = [[Grouping(variant) for variant in placements(form)] for form in packings(one)]
+        forms = [[Grouping(variant, known=known) for variant in placements(form)] for form in packings(one)]
         whole = [[each.resident() for each in groupings if each.fits_whole()] for groupings in forms]
         plainest = [groupings[-1] for groupings in forms]  # no tensor lies in another one
         if any(whole):
@@ -186,8 +187,8 @@ def _promising(layer: Layer, found: Sequence[Tiling], accelerator: Accelerator) 
     if not isinstance(form, Window):
         return found[:_MOST_TILINGS]
     tiler = Tiler(layer, form, accelerator)
-    ranked = (nsmallest(_MOST_TILINGS, found, lambda tiling: tiler.cycles(tiling, room, room)) for room in (2, 1))
-    return dict.fromkeys(chain.from_iterable(ranked))
+    beside = nsmallest(_MOST_TILINGS, found, lambda tiling: tiler.cycles(tiling, 2, 2))
+    return dict.fromkeys((*beside, *nsmallest(_MOST_TILINGS, found, tiler.cycles)))
 
 
 def packings(mapped: MappedGraph) -> Iterator[MappedGraph]:

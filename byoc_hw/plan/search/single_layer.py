@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from math import lcm, prod
 
 from byoc_hw.accelerator import Accelerator
@@ -11,9 +12,10 @@ from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer
 from byoc_hw.integers import ceil_div, round_up
 from byoc_hw.plan.array.kinds import Alias, CopiesOnly, Entire, Product, Run, Window, geometry, parts_of_kernel
-from byoc_hw.plan.array.tiling import Tiler
+from byoc_hw.plan.array.tiling import Tiler, TilingCost
 from byoc_hw.plan.array.transfers import linear_chunks, tile_transfers
 from byoc_hw.plan.choices import Tiling
+from byoc_hw.plan.search.alike import layer_sizes
 from byoc_hw.plan.steps import ACTIVATIONS, SCRATCH, Address, Copy
 from byoc_hw.plan.work.ops import misalignment, padded_end
 from byoc_hw.plan.work.tiles import tiles
@@ -26,31 +28,40 @@ def single_tiling(layer: Layer, accelerator: Accelerator) -> Tiling | None:
     Raises `PlanError` naming the layer with the memory that its smallest tile does not fit, or with
     the DMA's rule that its cheapest tiling breaks.
     """
-    return next(_cheapest(layer, accelerator), None)
+    return next(iter(_cheapest(_Alike(layer, layer_sizes(layer)), accelerator)), None)
 
 
-def _cheapest(layer: Layer, accelerator: Accelerator) -> Iterator[Tiling]:
+@dataclass(frozen=True)
+class _Alike:
+    """A layer; those of the same sizes are equal."""
+
+    layer: Layer = field(compare=False)
+    sizes: Hashable
+
+
+@lru_cache(maxsize=4096)
+def _cheapest(alike: _Alike, accelerator: Accelerator) -> tuple[Tiling, ...]:
     """The tiling of a layer with the fewest cycles of copies and jobs one after the other, and the one with the fewest
     if the array computes while the DMA copies."""
-    form = geometry(layer)
+    layer, form = alike.layer, geometry(alike.layer)
     _check_steps(layer, accelerator)
     if isinstance(form, Run):
-        yield _runs(layer, form, accelerator)
-    elif isinstance(form, Product):
-        yield _products(layer, form, accelerator)
-    elif isinstance(form, Window):
-        tiler = Tiler(layer, form, accelerator)
-        possible = set(_candidates(tiler))
-        if not possible:
-            raise PlanError(_too_large(tiler))
-        for room in (1, 2):
-            yield _first_allowed(tiler, possible, room)
+        return (_runs(layer, form, accelerator),)
+    if isinstance(form, Product):
+        return (_products(layer, form, accelerator),)
+    if not isinstance(form, Window):
+        return ()
+    tiler = Tiler(layer, form, accelerator)
+    costs = _candidates(tiler)
+    if not costs:
+        raise PlanError(_too_large(tiler))
+    return tuple(dict.fromkeys(_first_allowed(tiler, costs, room) for room in (1, 2)))
 
 
-def _first_allowed(tiler: Tiler, possible: Iterable[Tiling], room: int) -> Tiling:
+def _first_allowed(tiler: Tiler, costs: Mapping[Tiling, TilingCost], room: int) -> Tiling:
     """The cheapest tiling that breaks no rule of the DMA, where so many tiles and blocks of weights have room at a
     time."""
-    ranked = sorted(possible, key=lambda tiling: (tiler.cycles(tiling, room, room), _preference(tiling)))
+    ranked = sorted(costs, key=lambda tiling: (costs[tiling].cycles(room, room), _preference(tiling)))
     for tiling in ranked:
         if _dma_problem(tiler, tiling) is None:
             return tiling
@@ -68,11 +79,11 @@ def tilings(layer: Layer, accelerator: Accelerator, parts: Iterable[tuple[int, i
             weight_memory=max(accelerator.weight_memory // weights, 1),
         )
         try:
-            found = dict.fromkeys(_cheapest(layer, part))
+            found = _cheapest(_Alike(layer, layer_sizes(layer)), part)
         except PlanError:
             continue  # a larger part may do
         yield from (tiling for tiling in found if tiling not in seen)
-        seen |= found.keys()
+        seen.update(found)
 
 
 MOST_STEPS = 1 << 13
@@ -181,29 +192,40 @@ def _preference(tiling: Tiling) -> tuple[int, ...]:
     return (-tiling.depth, -tiling.rows, -tiling.columns, -tiling.channels, tiling.rows_outer)
 
 
-def _candidates(tiler: Tiler) -> Iterator[Tiling]:
+def _candidates(tiler: Tiler) -> dict[Tiling, TilingCost]:
+    """Tilings that fit, with their costs."""
     window, accelerator = tiler.window, tiler.accelerator
     whole = Tiling(window.rows.ofm, window.columns.ofm, window.group_channels, window.in_channels)
+    found: dict[Tiling, TilingCost] = {}
     if tiler.fits(whole):
         # One tile moves every byte once with the fewest copies: nothing can be cheaper.
-        yield whole
+        found[whole] = tiler.cost(whole)
         if accelerator.dma_alignment == 1:
-            return
+            return found
+
+    def add(tilings: Iterable[Tiling]) -> None:
+        found.update((tiling, tiler.cost(tiling)) for tiling in tilings if tiling not in found)
+
     columns = _divisions(window.columns.ofm, accelerator.array_columns)
     channels = _divisions(window.group_channels, accelerator.array_rows)
-    coarse = list(_fitting(tiler, columns, channels))
-    yield from coarse
+    add(_fitting(tiler, columns, channels))
     # Slices of a few channels pay the array's overhead and the DMA's setup for each.
     deep_enough = min(window.in_channels, accelerator.dma_width)
-    enough = accelerator.dma_alignment == 1 and any(tiling.depth >= deep_enough for tiling in coarse)
-    if enough and not _waits(tiler, coarse):
-        return
+    enough = accelerator.dma_alignment == 1 and any(tiling.depth >= deep_enough for tiling in found)
+    if enough and not _waits(found.values()):
+        return found
     # Tiles that leave a part of the array idle: where memory is very small, or the DMA slow.
     fine_columns = _halves(accelerator.array_columns, window.columns.ofm)
     fine_channels = _halves(accelerator.array_rows, window.group_channels)
-    yield from _fitting(tiler, (*columns, *fine_columns), (*channels, *fine_channels))
+    add(_fitting(tiler, (*columns, *fine_columns), (*channels, *fine_channels)))
     if enough:
-        yield from _balanced(tiler)
+        add(_balanced(tiler))
+    return found
+
+
+def _waits(costs: Collection[TilingCost]) -> bool:
+    """Whether the array waits for the DMA in the cheapest of some tilings."""
+    return min(cost.cycles(2, 2) for cost in costs) > min(cost.jobs for cost in costs)
 
 
 def _balanced(tiler: Tiler) -> Iterator[Tiling]:
@@ -225,11 +247,6 @@ def _evenly(total: int, unit: int) -> tuple[int, ...]:
 
 _PARTS = (*range(1, 9), *(base << shift for shift in range(2, 10) for base in (3, 4)))
 """Numbers of parts that an axis is cut in evenly."""
-
-
-def _waits(tiler: Tiler, tilings: Sequence[Tiling]) -> bool:
-    """Whether the array waits for the DMA in the cheapest of some tilings."""
-    return min(tiler.cycles(tiling, 2, 2) for tiling in tilings) > min(map(tiler.array_cycles, tilings))
 
 
 def _divisions(total: int, unit: int) -> tuple[int, ...]:

@@ -22,9 +22,10 @@ from byoc_hw.plan.array.weight_blocks import SHARES, cut
 from byoc_hw.plan.bound.prices import cycles_bound
 from byoc_hw.plan.choices import Blocks, Choices, Group
 from byoc_hw.plan.order.finer import MOST_ORDERED
-from byoc_hw.plan.search.measured import Alone, MeasuredRuns, layer_sizes, least_one_by_one
-from byoc_hw.plan.search.planner import laid_out, mappings, packings, promise
-from byoc_hw.plan.stages import Layout, lay_out
+from byoc_hw.plan.search.alike import Known, layer_sizes
+from byoc_hw.plan.search.measured import Alone, MeasuredRuns, least_one_by_one
+from byoc_hw.plan.search.planner import ENOUGH, laid_out, mappings, packings, promise
+from byoc_hw.plan.stages import Layout, laid_out_both_ways, lay_out
 from byoc_hw.plan.tune.space import SearchSpace
 
 MOST_WORK = 3000
@@ -105,7 +106,7 @@ def _long_layout(graph: Graph, accelerator: Accelerator) -> Layout | None:
     if any(isinstance(layer, Concat | Slice | Whole) for layer in graph.layers):
         return None
     alone = _alone(accelerator)
-    known: dict[Hashable, int | None] = {}
+    known = Known()
     runs = [MeasuredRuns(one, alone, known) for one in packings(mappings(graph, accelerator)[0])]
     choices = [(one, found) for one in runs if one.estimated and (found := one.best(None))]
     ranked = sorted(choices, key=lambda one: one[0].cycles)
@@ -124,12 +125,12 @@ def better_in_runs(found: Layout, known: MappedGraph | None = None) -> Layout:
         others = [map_graph(mapped.graph, mapped.accelerator, copies_transpose=False)]
     if mapped.mapping.packed and any(mapped.mapping.swapped):
         others.append(map_graph(mapped.graph, mapped.accelerator, mapped.mapping.swapped, mapped.copies_transpose))
-    alone = _alone(mapped.accelerator)
+    alone, measured = _alone(mapped.accelerator), Known()
     for one in (mapped, *others):
         if one is known or found.cycles <= least_one_by_one(one):
             continue
         start = found.choices if one is found.mapped else None
-        other = _joined(one, MeasuredRuns(one, alone).best(start))
+        other = _joined(one, MeasuredRuns(one, alone, measured).best(start))
         found = found if other is None else min(found, other, key=lambda layout: layout.cycles)
     return found
 
@@ -142,11 +143,13 @@ def _differs(mapped: MappedGraph) -> bool:
 
 def _joined(mapped: MappedGraph, runs: Sequence[Choices]) -> Layout | None:
     """Measured runs as one plan, the best of some: placed and ordered together, or apart, where that takes fewer
-    cycles."""
+    cycles. Of many copies and jobs, the first one that fits."""
     found: list[Layout] = []
-    for choices in (one for some in runs for one in (some, replace(some, apart=True))):
-        with suppress(PlanError):  # together they may not fit
-            found.append(lay_out(mapped, choices))
+    for choices in runs:
+        with suppress(PlanError):
+            found += laid_out_both_ways(mapped, choices)
+        if found and len(found[0].work.ops) > ENOUGH:
+            break
     return min(found, key=lambda layout: layout.cycles, default=None)
 
 

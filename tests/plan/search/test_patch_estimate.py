@@ -57,6 +57,21 @@ def test_cycles_with_an_input_that_comes_in_slices_are_about_those_of_the_plan(s
 
 
 @pytest.mark.parametrize(("graph", "layers"), [(bottleneck(), 3), (separable(), 2)], ids=["expand", "depthwise"])
+@pytest.mark.parametrize("overlap", [True, False])
+def test_cycles_that_are_not_counted_in_full_are_no_more(graph, layers, overlap):
+    mapped = map_graph(graph, HARDWARE)
+    fewer = 0
+    for columns, slices in (*group_of(mapped, layers)[1].forms(False), *group_of(mapped, layers)[1].forms(True)):
+        for stripes in (1, 2, 5, 12):
+            form = stripes, columns, slices, overlap, 1 << 20
+            least, exact = group_of(mapped, layers)[1].cycles(*form, 0), group_of(mapped, layers)[1].cycles(*form)
+            assert least <= exact
+            fewer += least < exact
+            assert group_of(mapped, layers)[1].cycles(*form, exact + 1) == exact
+    assert fewer > 5
+
+
+@pytest.mark.parametrize(("graph", "layers"), [(bottleneck(), 3), (separable(), 2)], ids=["expand", "depthwise"])
 def test_what_fits_by_estimate_without_overlap_fits(graph, layers):
     mapped = map_graph(graph, HARDWARE)
     grouping, group = group_of(mapped, layers)

@@ -1,0 +1,97 @@
+"""Which consecutive layers are alike: what a search finds out about some of them is true of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field, fields, replace
+
+from byoc_hw.graph import Layer
+from byoc_hw.plan.array.mapped import MappedGraph
+from byoc_hw.plan.array.storage import Storage
+from byoc_hw.plan.choices import Group
+from byoc_hw.tensor import Tensor
+
+
+@dataclass
+class Known:
+    """What is known of layers that are alike, in any mapping to one accelerator: their number, cycles of runs that were
+    measured, and forms of groups with their estimates. None stands for what does not fit."""
+
+    numbers: dict[Hashable, int] = field(default_factory=dict)
+    measured: dict[Hashable, int | None] = field(default_factory=dict)
+    forms: dict[Hashable, tuple[float, Group] | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class LayersInPlace:
+    """Consecutive layers of a mapped region: `number` is that of all layers that are alike, `storages` are the indices
+    of their storages in the order of first use."""
+
+    number: int
+    storages: tuple[int, ...]
+
+    def plain(self, some: Iterable[int]) -> frozenset[int]:
+        """Storages by their place in that order, without those that other layers use."""
+        return frozenset(self.storages.index(one) for one in some if one in self.storages)
+
+    def named(self, places: Iterable[int]) -> frozenset[int]:
+        """The storages at some places: the other way round."""
+        return frozenset(self.storages[place] for place in places)
+
+    def plain_group(self, group: Group) -> Group:
+        """A group of these layers, with its storages by their places."""
+        return replace(group, held=self.plain(group.held), kept=self.plain(group.kept))
+
+
+class AlikeLayers:
+    """The layers of a mapped region, some at a time, as `known` numbers those that are alike."""
+
+    def __init__(self, mapped: MappedGraph, known: Known) -> None:
+        self._mapping, self._of, self._known = mapped.mapping, mapped.storages.of, known
+        self._found: dict[tuple[int, int], LayersInPlace] = {}
+
+    def span(self, start: int, stop: int) -> LayersInPlace:
+        """The layers `start` to `stop` (not included)."""
+        if (start, stop) not in self._found:
+            self._found[start, stop] = self._placed(start, stop)
+        return self._found[start, stop]
+
+    def _placed(self, start: int, stop: int) -> LayersInPlace:
+        names: dict[Storage, int] = {}
+        parts: list[Hashable] = []
+        for index, layer in enumerate(self._mapping.layers[start:stop], start):
+            tensors = [self._of[tensor] for tensor in (*layer.inputs, layer.ofm)]
+            for one in tensors:
+                if one not in names:
+                    names[one] = len(names)
+                    parts.append(_lies(one, stop))
+            together = index in self._mapping.rows.layers
+            parts.append((layer_sizes(layer), together, *(names[one] for one in tensors)))
+        numbers = self._known.numbers
+        return LayersInPlace(numbers.setdefault(tuple(parts), len(numbers)), tuple(one.index for one in names))
+
+
+def _lies(storage: Storage, stop: int) -> Hashable:
+    """What copies of a storage depend on, where layers before `stop` use it."""
+    if storage.joined or storage.in_boxes or storage.parts or storage.places or storage.lent:
+        return storage  # not alike any other
+    arguments = (storage.source, *storage.sinks)
+    later = any(reader >= stop for reader in storage.readers)
+    strides = tuple(None if one is None else (one.strides or True) for one in arguments)
+    return storage.local_bytes, storage.extents, storage.swapped, storage.packing, storage.constant, strides, later
+
+
+def layer_sizes(layer: Layer) -> Hashable:
+    """A layer without its names and values: what its jobs and copies depend on."""
+    return (type(layer), *(_plain(getattr(layer, one.name)) for one in fields(layer) if one.name not in _ANY))
+
+
+_ANY = ("name", "source", "act_min", "act_max")
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Tensor):
+        return value.shape, value.dtype, value.bits, value.data is None
+    if isinstance(value, tuple):
+        return tuple(map(_plain, value))
+    return value if isinstance(value, int | str | bool) else None
