@@ -233,20 +233,28 @@ def _balanced(tiler: Tiler) -> Iterator[Tiling]:
     window = tiler.window
     for width in _evenly(window.columns.ofm, tiler.accelerator.array_columns):
         for count in _evenly(window.group_channels, tiler.accelerator.array_rows):
-            for depth in _evenly(window.in_channels, window.in_channels) if window.sums else (window.in_channels,):
+            for depth in _slices(window):
                 shape = Tiling(1, width, count, depth)
                 if tiler.fits(shape):
                     yield from _orders(tiler, _tallest(tiler, shape))
 
 
+def _slices(window: Window) -> tuple[int, ...]:
+    """All input channels, and slices of them."""
+    return tuple(dict.fromkeys(ceil_div(window.in_channels, count) for count in _PARTS if window.sums or count == 1))
+
+
 def _evenly(total: int, unit: int) -> tuple[int, ...]:
-    """The sizes of a few numbers of parts that are as large as each other, of a unit and less."""
+    """The sizes of a few numbers of parts that are as large as each other: of a unit and less, down to an eighth."""
     sizes = {ceil_div(total, count) for count in _PARTS if count <= total}
-    return tuple(sorted((size for size in sizes if size <= unit), reverse=True))
+    return tuple(sorted((size for size in sizes if unit <= size * _LEAST <= unit * _LEAST), reverse=True))
 
 
-_PARTS = (*range(1, 9), *(base << shift for shift in range(2, 10) for base in (3, 4)))
+_PARTS = (1, *(base << shift for shift in range(10) for base in (2, 3)))
 """Numbers of parts that an axis is cut in evenly."""
+
+_LEAST = 8
+"""The part of the array's rows or columns that tiles use at least: one of so many."""
 
 
 def _divisions(total: int, unit: int) -> tuple[int, ...]:
