@@ -34,6 +34,22 @@ class LocalLayout:
 
 
 @dataclass(frozen=True)
+class TilingCost:
+    """Cycles of a layer in tiles: of all jobs, and of all copies of activations and of weights."""
+
+    jobs: int
+    activations: int
+    weights: int
+
+    def cycles(self, tiles: int = 1, blocks: int = 1) -> int:
+        """Cycles where so many tiles, and blocks of weights, have room at a time: of what has room twice, the array
+        computes one while the DMA copies the next. All else is done in turn."""
+        copies = (self.activations, tiles), (self.weights, blocks)
+        beside = sum(cycles for cycles, room in copies if room > 1)
+        return max(self.jobs, beside) + self.activations + self.weights - beside
+
+
+@dataclass(frozen=True)
 class Tiler:
     """The tilings of one layer with a window on one accelerator."""
 
@@ -95,19 +111,23 @@ class Tiler:
             and layout.weight_bytes <= self.accelerator.weight_memory
         )
 
-    def cycles(self, tiling: Tiling) -> int:
-        """Cycles of all copies and jobs, one after the other."""
-        return self._array_cycles(tiling) + self._weight_cycles(tiling) + self._activation_cycles(tiling)
+    def cycles(self, tiling: Tiling, tiles: int = 1, blocks: int = 1) -> int:
+        """Cycles of all copies and jobs, as `TilingCost.cycles`."""
+        return self.cost(tiling).cycles(tiles, blocks)
 
-    def busiest(self, tiling: Tiling) -> int:
-        """Cycles of all copies or of all jobs, whichever take more."""
-        return max(self._array_cycles(tiling), self._weight_cycles(tiling) + self._activation_cycles(tiling))
-
-    def in_turn(self, tiling: Tiling) -> int:
-        """Cycles where tiles are copied and computed in turn, and only weights come beside the jobs."""
-        return max(self._array_cycles(tiling), self._weight_cycles(tiling)) + self._activation_cycles(tiling)
+    def cost(self, tiling: Tiling) -> TilingCost:
+        """What a layer in such tiles takes."""
+        return TilingCost(self._array_cycles(tiling), self._activation_cycles(tiling), self._weight_cycles(tiling))
 
     # Tiles of one size cost the same: only the few sizes are counted, not every tile.
+
+    def _array_cycles(self, tiling: Tiling) -> int:
+        return sum(
+            times * many * slices * self._job_cycles(row, column, channels, depth)
+            for times, row, column in self._spatial(tiling)
+            for many, channels in self._channels(tiling)
+            for slices, depth in self._depths(tiling)
+        )
 
     def _spatial(self, tiling: Tiling) -> list[tuple[int, Extent, Extent]]:
         rows = _distinct(self.window.rows, tiling.rows)
@@ -122,14 +142,6 @@ class Tiler:
 
     def _depths(self, tiling: Tiling) -> list[tuple[int, int]]:
         return piece_sizes(self.window.in_channels, tiling.depth) if self.window.sums else [(1, 1)]
-
-    def _array_cycles(self, tiling: Tiling) -> int:
-        return sum(
-            times * many * slices * self._job_cycles(row, column, channels, depth)
-            for times, row, column in self._spatial(tiling)
-            for many, channels in self._channels(tiling)
-            for slices, depth in self._depths(tiling)
-        )
 
     def _job_cycles(self, row: Extent, column: Extent, channels: int, depth: int) -> int:
         ifm, ofm = (row.ifm_size, column.ifm_size, depth), (row.size, column.size, channels)

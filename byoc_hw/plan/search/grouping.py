@@ -605,8 +605,7 @@ class Grouping:
         room = max(self.room - self.estimates.bytes_of(full), 1)
         best: tuple[float, Group] | None = None
         for share in _TILE_SHARES if self.allowed.overlap else _TILE_SHARES[1:]:
-            tiling = next(tilings(layer, replace(self.accelerator, activation_memory=room), (share,)), None)
-            if tiling is not None:
+            for tiling in tilings(layer, replace(self.accelerator, activation_memory=room), (share,)):
                 overlap = share == _TILE_SHARES[0]
                 cost = self._tile_costs(index, tiling, share)
                 if best is None or cost < best[0]:
@@ -617,9 +616,7 @@ class Grouping:
         """Cycles of a layer in tiles, where local memory has room for so many tiles and blocks of weights."""
         layer, form = self.layers[index], geometry(self.layers[index])
         if isinstance(form, Window):
-            tiler = Tiler(layer, form, self.accelerator)
-            by_share = dict(zip(_TILE_SHARES, (tiler.busiest, tiler.in_turn, tiler.cycles), strict=True))
-            return by_share[share](tiling)
+            return Tiler(layer, form, self.accelerator).cycles(tiling, *share)
         extent = extents(layer.ofm)
         jobs = tile_cycles(layer, None, extent, self.accelerator)
         copied = sum(copy_cycles(tensor.nbytes, extent[0], self.accelerator) for tensor in (*layer.inputs, layer.ofm))

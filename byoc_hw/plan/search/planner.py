@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from heapq import nsmallest
 from itertools import chain
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
-from byoc_hw.graph import Concat, Graph, Slice
+from byoc_hw.graph import Concat, Graph, Layer, Slice
 from byoc_hw.plan.array.kinds import Window, geometry
 from byoc_hw.plan.array.mapped import MappedGraph, map_graph
 from byoc_hw.plan.array.mapping import bands_worth_packing
 from byoc_hw.plan.array.storage import NOWHERE_ELSE, Lies, NotInPlace, can_tile
 from byoc_hw.plan.array.tiling import Tiler
 from byoc_hw.plan.array.weight_blocks import all_bytes
-from byoc_hw.plan.choices import Choices, Group
+from byoc_hw.plan.choices import Choices, Group, Tiling
 from byoc_hw.plan.search.alike import Known
 from byoc_hw.plan.search.grouping import Grouping
 from byoc_hw.plan.search.single_layer import single_tiling, tilings
@@ -161,7 +162,8 @@ _TILES = ((1, 1), (2, 2), (2, 1), (1, 2), (3, 2))
 """Tiles, and blocks of weights, that have room at a time."""
 
 _MOST_TILINGS = 3
-"""The most tilings of one layer that are laid out: those with the fewest cycles of the busier engine."""
+"""The most tilings of one layer that are laid out: of those with the fewest cycles if the array computes while the DMA
+copies, and of those with the fewest one after the other."""
 
 
 def _in_tiles(plain: MappedGraph) -> Iterator[Choices]:
@@ -170,13 +172,23 @@ def _in_tiles(plain: MappedGraph) -> Iterator[Choices]:
     if len(layers) != 1 or not (allowed.tile and allowed.overlap) or not can_tile(layers[0], plain.storages.of):
         return
     stays = all_bytes(layers[0], None, plain.accelerator) <= plain.accelerator.weight_memory
-    found = list(tilings(layers[0], plain.accelerator, _TILES))
-    form = geometry(layers[0])
-    if isinstance(form, Window):
-        found.sort(key=Tiler(layers[0], form, plain.accelerator).busiest)
-    for tiling in found[:_MOST_TILINGS]:
-        group = Group(1, resident=allowed.resident and stays, tiling=tiling)
+    found: dict[Tiling, bool] = {}
+    for room in _TILES:
+        for tiling in tilings(layers[0], plain.accelerator, (room,)):
+            found[tiling] = found.get(tiling, False) or room[0] > 1
+    for tiling in _promising(layers[0], list(found), plain.accelerator):
+        group = Group(1, overlap=found[tiling], resident=allowed.resident and stays, tiling=tiling)
         yield Choices(plain.mapping.swapped, (group,), (None,), copies_transpose=False)
+
+
+def _promising(layer: Layer, found: Sequence[Tiling], accelerator: Accelerator) -> Iterable[Tiling]:
+    """The tilings that are laid out."""
+    form = geometry(layer)
+    if not isinstance(form, Window):
+        return found[:_MOST_TILINGS]
+    tiler = Tiler(layer, form, accelerator)
+    beside = nsmallest(_MOST_TILINGS, found, lambda tiling: tiler.cycles(tiling, 2, 2))
+    return dict.fromkeys((*beside, *nsmallest(_MOST_TILINGS, found, tiler.cycles)))
 
 
 def packings(mapped: MappedGraph) -> Iterator[MappedGraph]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from math import lcm, prod
 
 from byoc_hw.accelerator import Accelerator
@@ -11,42 +12,66 @@ from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer
 from byoc_hw.integers import ceil_div, round_up
 from byoc_hw.plan.array.kinds import Alias, CopiesOnly, Entire, Product, Run, Window, geometry, parts_of_kernel
-from byoc_hw.plan.array.tiling import Tiler
+from byoc_hw.plan.array.tiling import Tiler, TilingCost
 from byoc_hw.plan.array.transfers import linear_chunks, tile_transfers
 from byoc_hw.plan.choices import Tiling
+from byoc_hw.plan.search.alike import layer_sizes
 from byoc_hw.plan.steps import ACTIVATIONS, SCRATCH, Address, Copy
 from byoc_hw.plan.work.ops import misalignment, padded_end
 from byoc_hw.plan.work.tiles import tiles
 
 
 def single_tiling(layer: Layer, accelerator: Accelerator) -> Tiling | None:
-    """The tiling of a layer, None for one that has only copies.
+    """The tiling of a layer with the fewest cycles of copies and jobs one after the other, None for one that has only
+    copies.
 
     Raises `PlanError` naming the layer with the memory that its smallest tile does not fit, or with
     the DMA's rule that its cheapest tiling breaks.
     """
-    form = geometry(layer)
+    return next(iter(_cheapest(_Alike(layer, layer_sizes(layer)), accelerator)), None)
+
+
+@dataclass(frozen=True)
+class _Alike:
+    """A layer; those of the same sizes are equal."""
+
+    layer: Layer = field(compare=False)
+    sizes: Hashable
+
+
+@lru_cache(maxsize=4096)
+def _cheapest(alike: _Alike, accelerator: Accelerator) -> tuple[Tiling, ...]:
+    """The tiling of a layer with the fewest cycles of copies and jobs one after the other, and the one with the fewest
+    if the array computes while the DMA copies."""
+    layer, form = alike.layer, geometry(alike.layer)
     _check_steps(layer, accelerator)
     if isinstance(form, Run):
-        return _runs(layer, form, accelerator)
+        return (_runs(layer, form, accelerator),)
     if isinstance(form, Product):
-        return _products(layer, form, accelerator)
+        return (_products(layer, form, accelerator),)
     if not isinstance(form, Window):
-        return None
+        return ()
     tiler = Tiler(layer, form, accelerator)
-    ranked = sorted(set(_candidates(tiler)), key=lambda tiling: (tiler.cycles(tiling), _preference(tiling)))
-    if not ranked:
+    costs = _candidates(tiler)
+    if not costs:
         raise PlanError(_too_large(tiler))
+    return tuple(dict.fromkeys(_first_allowed(tiler, costs, room) for room in (1, 2)))
+
+
+def _first_allowed(tiler: Tiler, costs: Mapping[Tiling, TilingCost], room: int) -> Tiling:
+    """The cheapest tiling that breaks no rule of the DMA, where so many tiles and blocks of weights have room at a
+    time."""
+    ranked = sorted(costs, key=lambda tiling: (costs[tiling].cycles(room, room), _preference(tiling)))
     for tiling in ranked:
         if _dma_problem(tiler, tiling) is None:
             return tiling
-    raise PlanError(f"{layer.name}: {_dma_problem(tiler, ranked[0])}")
+    raise PlanError(f"{tiler.layer.name}: {_dma_problem(tiler, ranked[0])}")
 
 
 def tilings(layer: Layer, accelerator: Accelerator, parts: Iterable[tuple[int, int]]) -> Iterator[Tiling]:
     """Tilings of a layer that are sized for parts of the local memories: for so many tiles, and so many blocks of
     weights, at a time."""
-    seen: set[Tiling | None] = {None}
+    seen: set[Tiling] = set()
     for activations, weights in parts:
         part = replace(
             accelerator,
@@ -54,12 +79,11 @@ def tilings(layer: Layer, accelerator: Accelerator, parts: Iterable[tuple[int, i
             weight_memory=max(accelerator.weight_memory // weights, 1),
         )
         try:
-            tiling = single_tiling(layer, part)
+            found = _cheapest(_Alike(layer, layer_sizes(layer)), part)
         except PlanError:
             continue  # a larger part may do
-        if tiling is not None and tiling not in seen:
-            seen.add(tiling)
-            yield tiling
+        yield from (tiling for tiling in found if tiling not in seen)
+        seen.update(found)
 
 
 MOST_STEPS = 1 << 13
@@ -168,26 +192,69 @@ def _preference(tiling: Tiling) -> tuple[int, ...]:
     return (-tiling.depth, -tiling.rows, -tiling.columns, -tiling.channels, tiling.rows_outer)
 
 
-def _candidates(tiler: Tiler) -> Iterator[Tiling]:
+def _candidates(tiler: Tiler) -> dict[Tiling, TilingCost]:
+    """Tilings that fit, with their costs."""
     window, accelerator = tiler.window, tiler.accelerator
     whole = Tiling(window.rows.ofm, window.columns.ofm, window.group_channels, window.in_channels)
+    found: dict[Tiling, TilingCost] = {}
     if tiler.fits(whole):
         # One tile moves every byte once with the fewest copies: nothing can be cheaper.
-        yield whole
+        found[whole] = tiler.cost(whole)
         if accelerator.dma_alignment == 1:
-            return
+            return found
+
+    def add(tilings: Iterable[Tiling]) -> None:
+        found.update((tiling, tiler.cost(tiling)) for tiling in tilings if tiling not in found)
+
     columns = _divisions(window.columns.ofm, accelerator.array_columns)
     channels = _divisions(window.group_channels, accelerator.array_rows)
-    coarse = list(_fitting(tiler, columns, channels))
-    yield from coarse
+    add(_fitting(tiler, columns, channels))
     # Slices of a few channels pay the array's overhead and the DMA's setup for each.
     deep_enough = min(window.in_channels, accelerator.dma_width)
-    if accelerator.dma_alignment == 1 and any(tiling.depth >= deep_enough for tiling in coarse):
-        return
-    # Tiles that leave a part of the array idle: only where memory is very small.
+    enough = accelerator.dma_alignment == 1 and any(tiling.depth >= deep_enough for tiling in found)
+    if enough and not _waits(found.values()):
+        return found
+    # Tiles that leave a part of the array idle: where memory is very small, or the DMA slow.
     fine_columns = _halves(accelerator.array_columns, window.columns.ofm)
     fine_channels = _halves(accelerator.array_rows, window.group_channels)
-    yield from _fitting(tiler, (*columns, *fine_columns), (*channels, *fine_channels))
+    add(_fitting(tiler, (*columns, *fine_columns), (*channels, *fine_channels)))
+    if enough:
+        add(_balanced(tiler))
+    return found
+
+
+def _waits(costs: Collection[TilingCost]) -> bool:
+    """Whether the array waits for the DMA in the cheapest of some tilings."""
+    return min(cost.cycles(2, 2) for cost in costs) > min(cost.jobs for cost in costs)
+
+
+def _balanced(tiler: Tiler) -> Iterator[Tiling]:
+    """Tiles of all widths, channels and slices that cut a layer evenly, as high as fits; both loop orders."""
+    window = tiler.window
+    for width in _evenly(window.columns.ofm, tiler.accelerator.array_columns):
+        for count in _evenly(window.group_channels, tiler.accelerator.array_rows):
+            for depth in _slices(window):
+                shape = Tiling(1, width, count, depth)
+                if tiler.fits(shape):
+                    yield from _orders(tiler, _tallest(tiler, shape))
+
+
+def _slices(window: Window) -> tuple[int, ...]:
+    """All input channels, and slices of them."""
+    return tuple(dict.fromkeys(ceil_div(window.in_channels, count) for count in _PARTS if window.sums or count == 1))
+
+
+def _evenly(total: int, unit: int) -> tuple[int, ...]:
+    """The sizes of a few numbers of parts that are as large as each other: of a unit and less, down to an eighth."""
+    sizes = {ceil_div(total, count) for count in _PARTS if count <= total}
+    return tuple(sorted((size for size in sizes if unit <= size * _LEAST <= unit * _LEAST), reverse=True))
+
+
+_PARTS = (1, *(base << shift for shift in range(10) for base in (2, 3)))
+"""Numbers of parts that an axis is cut in evenly."""
+
+_LEAST = 8
+"""The part of the array's rows or columns that tiles use at least: one of so many."""
 
 
 def _divisions(total: int, unit: int) -> tuple[int, ...]:
@@ -204,15 +271,18 @@ def _halves(unit: int, total: int) -> tuple[int, ...]:
 
 def _fitting(tiler: Tiler, columns: tuple[int, ...], channels: tuple[int, ...]) -> Iterator[Tiling]:
     """For each width and number of channels the deepest, then tallest, tiles that fit; both loop orders."""
-    window = tiler.window
     for width in columns:
         for count in channels:
             for shape in _deepest(tiler, width, count):
-                tiling = _tallest(tiler, shape)
-                yield tiling
-                ifm_stays = tiling.depth == window.in_channels or tiling.whole_ifm
-                if window.sums and ifm_stays and count < window.out_channels:
-                    yield replace(tiling, rows_outer=True)
+                yield from _orders(tiler, _tallest(tiler, shape))
+
+
+def _orders(tiler: Tiler, tiling: Tiling) -> Iterator[Tiling]:
+    """A tiling in both loop orders, where they differ."""
+    yield tiling
+    ifm_stays = tiling.depth == tiler.window.in_channels or tiling.whole_ifm
+    if tiler.window.sums and ifm_stays and tiling.channels < tiler.window.out_channels:
+        yield replace(tiling, rows_outer=True)
 
 
 def _tallest(tiler: Tiler, shape: Tiling) -> Tiling:

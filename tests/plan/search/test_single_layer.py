@@ -1,15 +1,20 @@
 """Which tiles a layer by itself is cut into."""
 
+import random
 from dataclasses import replace
 
+import pytest
 from plan_samples import Samples, accelerator, graph_of
 
 from byoc_hw.accelerator import KIB, REFERENCE
 from byoc_hw.plan.array.kinds import geometry
 from byoc_hw.plan.array.mapped import map_graph
 from byoc_hw.plan.array.tiling import Tiler
+from byoc_hw.plan.choices import Choices, Group, Tiling
+from byoc_hw.plan.region import lay_out_region
 from byoc_hw.plan.search.grouping import Grouping
 from byoc_hw.plan.search.single_layer import single_tiling
+from byoc_hw.plan.stages import lay_out
 
 
 def test_whole_layer_where_it_fits():
@@ -50,6 +55,26 @@ def test_tiles_come_in_turn_where_those_beside_jobs_cost_more():
     (found,) = Grouping(map_graph(graph_of([layer.ifm], [layer], [layer.ofm]), hardware)).path()
     tiling, tiler = found.group.tiling, Tiler(layer, geometry(layer), hardware)
     beside = single_tiling(layer, replace(hardware, activation_memory=2 * KIB, weight_memory=KIB))
-    assert found.cycles in (tiler.in_turn(tiling), tiler.cycles(tiling))
-    assert found.cycles < tiler.busiest(beside)
+    assert found.cycles in (tiler.cycles(tiling, 1, 2), tiler.cycles(tiling))
+    assert found.cycles < tiler.cycles(beside, 2, 2)
     assert not found.group.overlap
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_tiles_for_a_slow_dma_are_as_good_as_others_that_fit(seed):
+    """The plan of a layer that takes many tiles is compared with that of random tilings."""
+    samples, draw = Samples(seed), random.Random(seed)
+    size, inputs, outputs = draw.choice((8, 12)), draw.choice((24, 32, 48)), draw.choice((24, 48))
+    hardware = replace(REFERENCE, activation_memory=2 * KIB, weight_memory=2 * KIB, dma_width=1, array_rows=32)
+    layer = samples.conv2d(samples.tensor((1, size, size, inputs)), outputs, (3, 3), (1, 1), (1, 1, 1, 1))
+    graph = graph_of([layer.ifm], [layer], [layer.ofm])
+    plan, plain = lay_out_region(graph, hardware), map_graph(graph, hardware, copies_transpose=False)
+    tiler = Tiler(layer, geometry(layer), hardware)
+    others = []
+    while len(others) < 40:
+        limits = size, size, outputs, inputs
+        tiling = Tiling(*(draw.randint(1, limit) for limit in limits), rows_outer=draw.random() < 0.5)
+        if tiler.fits(tiling):
+            group = Group(1, overlap=False, resident=False, tiling=tiling)
+            others.append(lay_out(plain, Choices(plain.mapping.swapped, (group,), (None,), copies_transpose=False)))
+    assert plan.cycles <= min(other.cycles for other in others)
