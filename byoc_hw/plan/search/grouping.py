@@ -605,7 +605,7 @@ class Grouping:
         room = max(self.room - self.estimates.bytes_of(full), 1)
         best: tuple[float, Group] | None = None
         for share in _TILE_SHARES if self.allowed.overlap else _TILE_SHARES[1:]:
-            for tiling in tilings(layer, replace(self.accelerator, activation_memory=room), (share,)):
+            for tiling in tilings(layer, replace(self.accelerator, activation_memory=room), (share,), even=False):
                 overlap = share == _TILE_SHARES[0]
                 cost = self._tile_costs(index, tiling, share)
                 if best is None or cost < best[0]:

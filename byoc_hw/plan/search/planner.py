@@ -31,6 +31,9 @@ _KEEPING = 1.01
 ENOUGH = 3000
 """Number of copies and jobs beyond which the first plan that fits is taken, to limit the planning time."""
 
+_ENOUGH_ALONE = 12000
+"""The same for a layer by itself, of which tilings differ most where it takes many tiles."""
+
 
 def best_layout(graph: Graph, accelerator: Accelerator, near: float = 0, far: float = 0) -> Layout:
     """A region with the planner's own choices. Raises `PlanError` naming a layer that does not fit.
@@ -76,7 +79,8 @@ def _tried(mapped: MappedGraph, choices: Iterable[Choices], near: float) -> list
         except PlanError:
             continue  # the estimate was too bold: another candidate is more careful
         fastest = min(found, key=lambda one: one.cycles)
-        if fastest.cycles <= near or len(fastest.work.ops) > ENOUGH:
+        enough = ENOUGH if len(mapped.graph.layers) > 1 else _ENOUGH_ALONE
+        if fastest.cycles <= near or len(fastest.work.ops) > enough:
             break
     return found
 

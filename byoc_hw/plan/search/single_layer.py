@@ -28,7 +28,7 @@ def single_tiling(layer: Layer, accelerator: Accelerator) -> Tiling | None:
     Raises `PlanError` naming the layer with the memory that its smallest tile does not fit, or with
     the DMA's rule that its cheapest tiling breaks.
     """
-    return next(iter(_cheapest(_Alike(layer, layer_sizes(layer)), accelerator)), None)
+    return next(iter(_cheapest(_Alike(layer, layer_sizes(layer)), accelerator, True)), None)
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class _Alike:
 
 
 @lru_cache(maxsize=4096)
-def _cheapest(alike: _Alike, accelerator: Accelerator) -> tuple[Tiling, ...]:
+def _cheapest(alike: _Alike, accelerator: Accelerator, even: bool) -> tuple[Tiling, ...]:
     """The tiling of a layer with the fewest cycles of copies and jobs one after the other, and the one with the fewest
     if the array computes while the DMA copies."""
     layer, form = alike.layer, geometry(alike.layer)
@@ -52,7 +52,7 @@ def _cheapest(alike: _Alike, accelerator: Accelerator) -> tuple[Tiling, ...]:
     if not isinstance(form, Window):
         return ()
     tiler = Tiler(layer, form, accelerator)
-    costs = _candidates(tiler)
+    costs = _candidates(tiler, even)
     if not costs:
         raise PlanError(_too_large(tiler))
     return tuple(dict.fromkeys(_first_allowed(tiler, costs, room) for room in (1, 2)))
@@ -68,9 +68,11 @@ def _first_allowed(tiler: Tiler, costs: Mapping[Tiling, TilingCost], room: int) 
     raise PlanError(f"{tiler.layer.name}: {_dma_problem(tiler, ranked[0])}")
 
 
-def tilings(layer: Layer, accelerator: Accelerator, parts: Iterable[tuple[int, int]]) -> Iterator[Tiling]:
+def tilings(
+    layer: Layer, accelerator: Accelerator, parts: Iterable[tuple[int, int]], *, even: bool = True
+) -> Iterator[Tiling]:
     """Tilings of a layer that are sized for parts of the local memories: for so many tiles, and so many blocks of
-    weights, at a time."""
+    weights, at a time. With `even`, tiles that leave a part of the array idle are tried where it waits for the DMA."""
     seen: set[Tiling] = set()
     for activations, weights in parts:
         part = replace(
@@ -79,7 +81,7 @@ def tilings(layer: Layer, accelerator: Accelerator, parts: Iterable[tuple[int, i
             weight_memory=max(accelerator.weight_memory // weights, 1),
         )
         try:
-            found = _cheapest(_Alike(layer, layer_sizes(layer)), part)
+            found = _cheapest(_Alike(layer, layer_sizes(layer)), part, even)
         except PlanError:
             continue  # a larger part may do
         yield from (tiling for tiling in found if tiling not in seen)
@@ -192,7 +194,7 @@ def _preference(tiling: Tiling) -> tuple[int, ...]:
     return (-tiling.depth, -tiling.rows, -tiling.columns, -tiling.channels, tiling.rows_outer)
 
 
-def _candidates(tiler: Tiler) -> dict[Tiling, TilingCost]:
+def _candidates(tiler: Tiler, even: bool) -> dict[Tiling, TilingCost]:
     """Tilings that fit, with their costs."""
     window, accelerator = tiler.window, tiler.accelerator
     whole = Tiling(window.rows.ofm, window.columns.ofm, window.group_channels, window.in_channels)
@@ -212,7 +214,7 @@ def _candidates(tiler: Tiler) -> dict[Tiling, TilingCost]:
     # Slices of a few channels pay the array's overhead and the DMA's setup for each.
     deep_enough = min(window.in_channels, accelerator.dma_width)
     enough = accelerator.dma_alignment == 1 and any(tiling.depth >= deep_enough for tiling in found)
-    if enough and not _waits(found.values()):
+    if enough and not (even and _waits(found.values())):
         return found
     # Tiles that leave a part of the array idle: where memory is very small, or the DMA slow.
     fine_columns = _halves(accelerator.array_columns, window.columns.ofm)
