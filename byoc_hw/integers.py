@@ -1,6 +1,8 @@
-"""Whole numbers: division that rounds up, and what is cut into pieces of one size."""
+"""Whole numbers: division that rounds up, what is cut into pieces of one size, and the largest one that fits."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 
 def ceil_div(value: int, divisor: int) -> int:
@@ -17,3 +19,15 @@ def piece_sizes(total: int, size: int) -> list[tuple[int, int]]:
     """How often each size occurs when `total` is cut into pieces of `size`: (count, size), full ones first."""
     whole, rest = divmod(total, size)
     return [(count, piece) for count, piece in ((whole, size), (1, rest)) if count and piece]
+
+
+def largest_allowed(limit: int, allowed: Callable[[int], bool]) -> int:
+    """The largest allowed value of 1 .. `limit`, 0 if none. All values below an allowed one are allowed."""
+    low, high = 0, limit
+    while low < high:
+        middle = (low + high + 1) // 2
+        if allowed(middle):
+            low = middle
+        else:
+            high = middle - 1
+    return low

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Layer, Weighted
-from byoc_hw.integers import ceil_div, piece_sizes, round_up
+from byoc_hw.integers import ceil_div, largest_allowed, piece_sizes, round_up
 from byoc_hw.params.pack import PARAMS_BYTES
 from byoc_hw.plan.array.cost import copy_cycles, dense_job_cycles
 from byoc_hw.plan.array.kinds import PSUM_BYTES, Window, parts_of_kernel
@@ -49,6 +50,14 @@ class TilingCost:
         return max(self.jobs, beside) + self.activations + self.weights - beside
 
 
+class _Sizes(NamedTuple):
+    """How often each size of tiles occurs: in rows and columns, in output channels, and in slices of input channels."""
+
+    spatial: list[tuple[int, Extent, Extent]]
+    channels: list[tuple[int, int]]
+    depths: list[tuple[int, int]]
+
+
 @dataclass(frozen=True)
 class Tiler:
     """The tilings of one layer with a window on one accelerator."""
@@ -57,27 +66,39 @@ class Tiler:
     window: Window
     accelerator: Accelerator
 
-    @property
+    @cached_property
     def alignment(self) -> int:
         """The alignment of all starts in local memory, in bytes."""
         return self.accelerator.buffer_alignment
 
+    @cached_property
+    def _in_parts(self) -> bool:
+        """Whether the kernel is in parts, each with jobs of its own."""
+        return len(parts_of_kernel(self.layer, self.accelerator)) > 1
+
     def layout(self, tiling: Tiling) -> LocalLayout:
         """Inputs at 0, then outputs, then partial sums; parameters at 0, then weights."""
-        window = self.window
-        _, ifm_channels = self.ifm_channels(tiling)[0]
-        pixels = window.rows.largest_ifm(tiling.rows) * window.columns.largest_ifm(tiling.columns)
-        outputs = tiling.rows * tiling.columns * tiling.channels
-        ofm = round_up(self.layer.ifm.bytes_of(pixels * ifm_channels), self.alignment)
-        end = ofm + self.layer.ofm.bytes_of(outputs)
+        return LocalLayout(*self._activations(tiling.rows, *self._of_row(tiling)), *self._weights(tiling))
+
+    def _of_row(self, tiling: Tiling) -> tuple[int, int, int]:
+        """Inputs in each row that a tile reads, its outputs in each row, and the bytes of a partial sum of each."""
+        inputs = self.window.columns.largest_ifm(tiling.columns) * self.ifm_channels(tiling)[0][1]
+        return inputs, tiling.columns * tiling.channels, PSUM_BYTES * self.has_partial_sums(tiling)
+
+    def _activations(self, rows: int, inputs: int, outputs: int, psum_bytes: int) -> tuple[int, int, int]:
+        """Where outputs and partial sums of a tile of so many rows start, and where it ends."""
+        ofm = round_up(self.layer.ifm.bytes_of(self.window.rows.largest_ifm(rows) * inputs), self.alignment)
+        end = ofm + self.layer.ofm.bytes_of(rows * outputs)
         psum = round_up(end, self.alignment)
-        activation_bytes = psum + PSUM_BYTES * outputs if self.has_partial_sums(tiling) else end
+        return ofm, psum, psum + psum_bytes * rows * outputs if psum_bytes else end
+
+    def _weights(self, tiling: Tiling) -> tuple[int, int]:
+        """Where the weights of a tile start, and where they end. Slices share one block with the parameters of all
+        channels."""
         if not isinstance(self.layer, Weighted):
-            return LocalLayout(ofm, psum, activation_bytes, 0, 0)
-        # Slices share one block with the parameters of all channels.
-        weights = self.weights_offset(window.out_channels if self.sliced(tiling) else tiling.channels)
-        weight_bytes = weights + self.copied_bytes(self.layer, tiling.channels, tiling.depth)
-        return LocalLayout(ofm, psum, activation_bytes, weights, weight_bytes)
+            return 0, 0
+        start = self.weights_offset(self.window.out_channels if self.sliced(tiling) else tiling.channels)
+        return start, start + self.copied_bytes(self.layer, tiling.channels, tiling.depth)
 
     def sliced(self, tiling: Tiling) -> bool:
         """Whether an output tile takes several jobs, one for each slice of input channels."""
@@ -85,7 +106,7 @@ class Tiler:
 
     def has_partial_sums(self, tiling: Tiling) -> bool:
         """Whether an output tile takes several jobs, for slices of input channels or parts of the kernel."""
-        return self.sliced(tiling) or len(parts_of_kernel(self.layer, self.accelerator)) > 1
+        return self._in_parts or self.sliced(tiling)
 
     def ifm_channels(self, tiling: Tiling) -> list[tuple[int, int]]:
         """Pairs of a number of input tiles and their channels, at each position, the largest first."""
@@ -105,11 +126,24 @@ class Tiler:
 
     def fits(self, tiling: Tiling) -> bool:
         """Whether a tile fits both local memories."""
-        layout = self.layout(tiling)
-        return (
-            layout.activation_bytes <= self.accelerator.whole_words(self.accelerator.activation_memory)
-            and layout.weight_bytes <= self.accelerator.weight_memory
-        )
+        return self._weights_fit(tiling) and self._rows_fit(tiling.rows, *self._of_row(tiling))
+
+    def most_rows(self, tiling: Tiling) -> int:
+        """The most rows that such a tile fits with, 0 if none."""
+        if not self._weights_fit(tiling):
+            return 0
+        row = self._of_row(tiling)
+        return largest_allowed(self.window.rows.ofm, lambda rows: self._rows_fit(rows, *row))
+
+    def _rows_fit(self, rows: int, inputs: int, outputs: int, psum_bytes: int) -> bool:
+        return self._activations(rows, inputs, outputs, psum_bytes)[2] <= self._room
+
+    @cached_property
+    def _room(self) -> int:
+        return self.accelerator.whole_words(self.accelerator.activation_memory)
+
+    def _weights_fit(self, tiling: Tiling) -> bool:
+        return self._weights(tiling)[1] <= self.accelerator.weight_memory
 
     def cycles(self, tiling: Tiling, tiles: int = 1, blocks: int = 1) -> int:
         """Cycles of all copies and jobs, as `TilingCost.cycles`."""
@@ -117,16 +151,19 @@ class Tiler:
 
     def cost(self, tiling: Tiling) -> TilingCost:
         """What a layer in such tiles takes."""
-        return TilingCost(self._array_cycles(tiling), self._activation_cycles(tiling), self._weight_cycles(tiling))
+        sizes = _Sizes(self._spatial(tiling), self._channels(tiling), self._depths(tiling))
+        return TilingCost(
+            self._array_cycles(sizes), self._activation_cycles(tiling, sizes), self._weight_cycles(tiling, sizes)
+        )
 
     # Tiles of one size cost the same: only the few sizes are counted, not every tile.
 
-    def _array_cycles(self, tiling: Tiling) -> int:
+    def _array_cycles(self, sizes: _Sizes) -> int:
         return sum(
             times * many * slices * self._job_cycles(row, column, channels, depth)
-            for times, row, column in self._spatial(tiling)
-            for many, channels in self._channels(tiling)
-            for slices, depth in self._depths(tiling)
+            for times, row, column in sizes.spatial
+            for many, channels in sizes.channels
+            for slices, depth in sizes.depths
         )
 
     def _spatial(self, tiling: Tiling) -> list[tuple[int, Extent, Extent]]:
@@ -138,7 +175,8 @@ class Tiler:
         return self._in_each_group(piece_sizes(self.window.group_channels, tiling.channels))
 
     def _in_each_group(self, pieces: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        return [(many * self.window.groups, size) for many, size in pieces]
+        groups = self.window.groups
+        return pieces if groups == 1 else [(many * groups, size) for many, size in pieces]
 
     def _depths(self, tiling: Tiling) -> list[tuple[int, int]]:
         return piece_sizes(self.window.in_channels, tiling.depth) if self.window.sums else [(1, 1)]
@@ -147,25 +185,25 @@ class Tiler:
         ifm, ofm = (row.ifm_size, column.ifm_size, depth), (row.size, column.size, channels)
         return dense_job_cycles(self.layer, ifm, ofm, self.accelerator)
 
-    def _weight_cycles(self, tiling: Tiling) -> int:
+    def _weight_cycles(self, tiling: Tiling, sizes: _Sizes) -> int:
         if not isinstance(self.layer, Weighted):
             return 0
-        tiles = sum(times for times, _, _ in self._spatial(tiling))
+        tiles = sum(times for times, _, _ in sizes.spatial)
         several = tiling.channels < self.window.out_channels
         loads = tiles if self.sliced(tiling) or (several and tiling.rows_outer) else 1
-        layer, channel_tiles, stays = self.layer, self._channels(tiling), 0
-        each = sum(many * self._channel_tile_cycles(layer, tiling, channels) for many, channels in channel_tiles)
+        loaded = [(many, self._channel_tile_cycles(self.layer, tiling, one, sizes)) for many, one in sizes.channels]
+        stays = 0
         if self.sliced(tiling):  # a slice stays between tiles of the same channels
-            often = tiles - 1 if tiling.rows_outer else (tiles - 1) * sum(many for many, _ in channel_tiles)
-            nbytes = self.copied_bytes(layer, channel_tiles[-1][1], self._depths(tiling)[-1][1])
+            often = tiles - 1 if tiling.rows_outer else (tiles - 1) * sum(many for many, _ in sizes.channels)
+            nbytes = self.copied_bytes(self.layer, sizes.channels[-1][1], sizes.depths[-1][1])
             stays = often * copy_cycles(nbytes, 1, self.accelerator)
         elif loads > 1:  # the last channels stay, or the first ones
-            stays = (loads - 1) * self._channel_tile_cycles(layer, tiling, channel_tiles[-1][1])
-        return loads * each - stays
+            stays = (loads - 1) * loaded[-1][1]
+        return loads * sum(many * cycles for many, cycles in loaded) - stays
 
-    def _channel_tile_cycles(self, layer: Weighted, tiling: Tiling, channels: int) -> int:
+    def _channel_tile_cycles(self, layer: Weighted, tiling: Tiling, channels: int, sizes: _Sizes) -> int:
         """Weights of all slices of a channel tile; its parameters come with the first."""
-        slices = [(times, self.copied_bytes(layer, channels, depth)) for times, depth in self._depths(tiling)]
+        slices = [(times, self.copied_bytes(layer, channels, depth)) for times, depth in sizes.depths]
         weights = sum(times * copy_cycles(nbytes, 1, self.accelerator) for times, nbytes in slices)
         first = slices[0][1]
         with_params = copy_cycles(self.weights_offset(tiling.channels) + first, 1, self.accelerator)
@@ -179,19 +217,18 @@ class Tiler:
             return 1
         return ceil_div(self.window.group_channels, tiling.channels)
 
-    def _activation_cycles(self, tiling: Tiling) -> int:
-        window = self.window
-        spatial, channel_tiles = self._spatial(tiling), self._channels(tiling)
+    def _activation_cycles(self, tiling: Tiling, sizes: _Sizes) -> int:
+        window, inputs = self.window, self.ifm_channels(tiling)
         loads = self._ifm_loads(tiling)
-        _, row, column = spatial[-1]
-        smallest = (row.ifm_size, column.ifm_size, self.ifm_channels(tiling)[-1][1])
+        _, row, column = sizes.spatial[-1]
+        smallest = (row.ifm_size, column.ifm_size, inputs[-1][1])
         stays = self._tile_cycles(smallest, window.columns.ifm, window.ifm_channels) if window.sums else 0
         total = (1 - loads) * self.window.groups * stays  # where the order of tiles turns, one of them stays
-        for times, row, column in spatial:
-            for many, channels in self.ifm_channels(tiling):
+        for times, row, column in sizes.spatial:
+            for many, channels in inputs:
                 ifm = (row.ifm_size, column.ifm_size, channels)
                 total += times * loads * many * self._tile_cycles(ifm, window.columns.ifm, window.ifm_channels)
-            for many, channels in channel_tiles:
+            for many, channels in sizes.channels:
                 ofm = (row.size, column.size, channels)
                 total += times * many * self._tile_cycles(ofm, window.columns.ofm, window.out_channels)
         return total

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import lcm, prod
@@ -10,7 +10,7 @@ from math import lcm, prod
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer
-from byoc_hw.integers import ceil_div, round_up
+from byoc_hw.integers import ceil_div, largest_allowed, round_up
 from byoc_hw.plan.array.kinds import Alias, CopiesOnly, Entire, Product, Run, Window, geometry, parts_of_kernel
 from byoc_hw.plan.array.tiling import Tiler, TilingCost
 from byoc_hw.plan.array.transfers import linear_chunks, tile_transfers
@@ -145,7 +145,7 @@ def _products(layer: Layer, form: Product, accelerator: Accelerator) -> Tiling:
     def needed(rows: int) -> int:
         return sum(round_up(nbytes, unit) for nbytes in (form.item_bytes, rows * form.depth, rows * form.channels))
 
-    most = _largest(form.rows, lambda rows: needed(rows) <= accelerator.activation_memory)
+    most = largest_allowed(form.rows, lambda rows: needed(rows) <= accelerator.activation_memory)
     if most == 0:
         raise PlanError(
             f"{layer.name}: an item of the second input and one row fit local activation memory: {needed(1)} bytes "
@@ -290,7 +290,7 @@ def _orders(tiler: Tiler, tiling: Tiling) -> Iterator[Tiling]:
 def _tallest(tiler: Tiler, shape: Tiling) -> Tiling:
     """The tiling of that shape with the most rows that fit, all tiles as high as each other."""
     total = tiler.window.rows.ofm
-    most = _largest(total, lambda rows: tiler.fits(replace(shape, rows=rows)))
+    most = tiler.most_rows(shape)
     return replace(shape, rows=ceil_div(total, ceil_div(total, most)))
 
 
@@ -308,7 +308,7 @@ def _deepest(tiler: Tiler, columns: int, channels: int) -> Iterator[Tiling]:
 def _sliced(tiler: Tiler, shape: Tiling, unit: int) -> Iterator[Tiling]:
     """The shape with the largest slices that fit, if any does: of one size, and of whole units."""
     total = tiler.window.in_channels
-    largest = _largest(total - 1, lambda depth: tiler.fits(replace(shape, depth=depth)))
+    largest = largest_allowed(total - 1, lambda depth: tiler.fits(replace(shape, depth=depth)))
     largest -= largest % unit
     if largest == 0:
         return
@@ -316,18 +316,6 @@ def _sliced(tiler: Tiler, shape: Tiling, unit: int) -> Iterator[Tiling]:
     # Also a multiple of the DMA's alignment, where that does not add a slice.
     words = round_up(ceil_div(total, slices), lcm(unit, tiler.accelerator.dma_width))
     yield replace(shape, depth=words if words <= largest else round_up(ceil_div(total, slices), unit))
-
-
-def _largest(limit: int, allowed: Callable[[int], bool]) -> int:
-    """The largest allowed value of 1 .. `limit`, 0 if none. All values below an allowed one are allowed."""
-    low, high = 0, limit
-    while low < high:
-        middle = (low + high + 1) // 2
-        if allowed(middle):
-            low = middle
-        else:
-            high = middle - 1
-    return low
 
 
 def _too_large(tiler: Tiler) -> str:
