@@ -471,7 +471,7 @@ class _Arena:
         ram = self.hardware.ram
         self._workspaces = workspaces
         memory = self._arranged(program, workspaces, ram)
-        fits = memory.ram <= ram and Fitted(self.plans, memory).flash <= self._flash
+        fits = memory.ram <= ram and Fitted(self.plans, memory).within_flash(self._flash)
         if self._tiled and self.plans and (self.optimize == "size" or not fits):
             fitted = self._fitted(program, workspaces)
             self.plans, self._choices = fitted.plans, {**self._choices, **fitted.choices}
@@ -488,7 +488,7 @@ class _Arena:
         """Whether to place again, as the model with `host` bytes of the host does not fit flash."""
         assert self.memory is not None
         limits, self._flash = self.hardware, max(self.hardware.flash - host, 0)
-        fits = Fitted(self.plans, self.memory).flash <= self._flash
+        fits = Fitted(self.plans, self.memory).within_flash(self._flash)
         return self._tiled is not None and bool(self.plans) and not fits and self.memory.ram <= limits.ram
 
     def rooms(self, program: Program) -> dict[str, Room]:

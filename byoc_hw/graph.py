@@ -121,7 +121,7 @@ class BaseWeighted(BaseLayer):
     def macs(self) -> int:
         return self.ofm.elements * prod(self.filter) * self.in_channels
 
-    @property
+    @cached_property
     def sum_bits(self) -> int:
         """Bits, with the sign, of the largest value that the sum can reach for any input.
 
@@ -131,8 +131,8 @@ class BaseWeighted(BaseLayer):
         if self.weights.data is None or self.ofm.quantization is None:
             return 0
         zero_point = self.weights.quantization.zero_point[0] if self.weights.quantization else 0
-        weights = np.abs(self.weights.data.astype(np.int64) - zero_point)
-        bound = 256 * weights.reshape(weights.shape[0], -1).sum(axis=1)
+        weights = np.abs(self.weights.data.astype(np.int32) - zero_point)
+        bound = 256 * weights.reshape(weights.shape[0], -1).sum(axis=1, dtype=np.int64)
         if self.bias is not None and self.bias.data is not None:
             bound = bound + np.abs(self.bias.data.astype(np.int64))
         ratio = np.asarray(self.accumulator.scale, np.float64) / self.ofm.quantization.scale[0]

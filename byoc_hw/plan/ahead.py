@@ -57,7 +57,7 @@ def with_copies_ahead(
     """The regions of a program with constants copied ahead, where that saves cycles. No region takes more of them."""
     calls = [call for call in program.calls if isinstance(call, RegionCall)]
     plans = [plan for call in calls if isinstance(plan := regions[call.graph.name], RegionPlan)]
-    if len(plans) < len(calls) or len({plan.graph.name for plan in plans}) < len(plans):
+    if len(plans) < max(len(calls), 2) or len({plan.graph.name for plan in plans}) < len(plans):
         return dict(regions)
     joined = _joined(plans, list(_host_between(program)), accelerator)
     found, known = (timelines(some, accelerator) for some in (joined, plans))

@@ -35,6 +35,9 @@ _MOST_UNIT = 8
 _BYTES_OF_ROW = {"steps": 2, "forms": 28, "copies": 32, "tiles": 72}
 """On a core of 32 bits."""
 
+_MOST_BYTES = {Copy: 36, Job: 76}
+"""Bytes of a step with a row of its own; others are a number. A copy with strides takes 14, a tile with its form 44."""
+
 
 @dataclass(frozen=True)
 class TileForm:
@@ -155,6 +158,12 @@ def compact(region: RegionPlan, *, returns_early: bool = False) -> CompactPlan:
         _COMPACTED[key] = _compacted(region, returns_early)
         weakref.finalize(region, _COMPACTED.pop, key).atexit = False
     return _COMPACTED[key]
+
+
+def most_bytes(region: RegionPlan) -> int:
+    """Bytes of flash that the tables of a region have at most: quickly, as no rows are compared."""
+    numbers = len(region.calls) + 2  # a layer's begin and ends
+    return 2 * numbers + sum(_MOST_BYTES.get(type(step), 2) for step in region.steps)
 
 
 _COMPACTED: dict[tuple[int, bool], CompactPlan] = {}

@@ -11,7 +11,7 @@ from byoc_hw.plan.lanes.planner import NO_WISHES
 from byoc_hw.plan.lanes.within import SizedChipPlan, SizedChipPlans
 from byoc_hw.plan.library import LibraryPlan
 from byoc_hw.plan.place.arena import ModelMemory, block_name
-from byoc_hw.plan.planned import PlannedRegion, flash_bytes, table_bytes
+from byoc_hw.plan.planned import PlannedRegion, flash_bytes, most_table_bytes, table_bytes
 from byoc_hw.plan.region_memory import UNIT
 from byoc_hw.plan.search.within import Border, Room, Sized, SizedPlans
 from byoc_hw.program import Buffer, CopyCall, Program, RegionCall
@@ -37,7 +37,15 @@ class Fitted:
     @property
     def flash(self) -> int:
         """Bytes of flash of all regions: constant data and tables."""
-        return sum(flash_bytes(plan) + table_bytes(plan) for plan in self.plans.values())
+        return self._constants + sum(map(table_bytes, self.plans.values()))
+
+    @property
+    def _constants(self) -> int:
+        return sum(map(flash_bytes, self.plans.values()))
+
+    def within_flash(self, limit: int) -> bool:
+        """Whether all regions have at most so many bytes of flash."""
+        return self._constants + sum(map(most_table_bytes, self.plans.values())) <= limit or self.flash <= limit
 
 
 class Fitting:

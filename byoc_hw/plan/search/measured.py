@@ -19,7 +19,7 @@ from byoc_hw.plan.array.mapped import MappedGraph
 from byoc_hw.plan.array.weight_blocks import all_bytes
 from byoc_hw.plan.bound.latency import reads_all
 from byoc_hw.plan.choices import Blocks, Choices, Group
-from byoc_hw.plan.search.alike import Known
+from byoc_hw.plan.search.alike import Known, layer_sizes
 from byoc_hw.plan.search.grouping import Grouping
 from byoc_hw.plan.stages import cycles_of_groups
 
@@ -58,6 +58,7 @@ class MeasuredRuns:
         self._without: dict[tuple[int, int], MeasuredRun] = {}  # those that keep no halos
         self._alike, self._measured = self._grouping.alike, known.measured
         self._bounds = dict(enumerate(_least_alone(index, mapped) for index in order))
+        self._sizes = [layer_sizes(self._layers[index]) for index in order]
 
     @property
     def estimated(self) -> bool:
@@ -138,13 +139,14 @@ class MeasuredRuns:
         return cycles
 
     def _shortest_with_bounds(self) -> bool:
-        """Measure the layers that are alone on the shortest path if their bounds are taken for their cycles. False if
-        there are none."""
+        """Measure one of the layers that are alone on the shortest path if their bounds are taken for their cycles, and
+        those that are alike: the longest, after which the path may go around the others. False if there are none."""
         spans = {(self._starts[at], self._starts[at + 1]): at for at in self._bounds}
         bounds = {span: bound for span, at in spans.items() if (bound := self._bounds.get(at)) is not None}
         path = self._shortest(bounds)
-        taken = [spans[run.first, run.stop] for run in path or () if not run.groups]
-        for at in taken:
+        taken = {at: self._sizes[at] for run in path or () if not run.groups for at in (spans[run.first, run.stop],)}
+        longest = max(taken, key=self._bounds.__getitem__, default=None)
+        for at in [at for at, sizes in taken.items() if sizes == taken[longest]]:
             del self._bounds[at]
             self._by_itself(at)
         return bool(taken)
