@@ -12,7 +12,9 @@ import weakref
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
+
+import numpy as np
 
 from byoc_hw.errors import PlanError
 from byoc_hw.plan.steps import ACTIVATIONS, FLASH, WEIGHTS, Copy, CopyWait, Job, JobWait, RegionPlan, Step
@@ -39,8 +41,7 @@ _MOST_BYTES = {Copy: 36, Job: 76}
 """Bytes of a step with a row of its own; others are a number. A copy with strides takes 14, a tile with its form 44."""
 
 
-@dataclass(frozen=True)
-class TileForm:
+class TileForm(NamedTuple):
     """What tiles have in common that differ in their addresses alone."""
 
     strides: tuple[int, int, int, int]
@@ -330,4 +331,9 @@ def _fits(offset: int, unit: int) -> bool:
 
 def _unit(offsets: Sequence[int]) -> int:
     """The unit, as a power of two, that most offsets fit."""
-    return max(range(_MOST_UNIT), key=lambda unit: (sum(_fits(offset, unit) for offset in offsets), -unit))
+    values = np.array(offsets, np.int64)
+
+    def fitting(unit: int) -> int:
+        return int(np.count_nonzero((values % (1 << unit) == 0) & (values >> unit < _NUMBER)))
+
+    return max(range(_MOST_UNIT), key=lambda unit: (fitting(unit), -unit))

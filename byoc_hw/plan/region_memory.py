@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from byoc_hw.integers import round_up
 from byoc_hw.tensor import Tensor
@@ -12,8 +13,7 @@ UNIT = 16
 """Bytes of main memory are counted in these: what alignment may add to a block."""
 
 
-@dataclass(frozen=True)
-class Lifetime:
+class Lifetime(NamedTuple):
     """A buffer that is live from step `first` to step `last`, both included."""
 
     name: str

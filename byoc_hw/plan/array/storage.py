@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Mapping as MappingOf
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 
@@ -354,7 +354,7 @@ def _moved(place: Place, inside: Tensor, part: Tensor, offset: int, row: int, pi
     _, columns, channels = extents(part)
     _, width, depth = extents(inside)
     if columns * channels == row:
-        return replace(place, offset=place.offset + offset)
+        return place._replace(offset=place.offset + offset)
     first_row, rest = divmod(place.offset, columns * channels)
     first_column, first_channel = divmod(rest, channels)
     every_row, odd_row = divmod(place.row, columns * channels)
@@ -371,7 +371,7 @@ def reshape_in_place(layer: Layer, whole: Storage) -> None:
     place = whole.places[layer.ifm]
     if not _together(layer.ifm, place):
         raise NotInPlace([], f"{layer.name}: the bytes of a reshape lie together")
-    whole.places[layer.ofm] = replace(dense_place(layer.ofm), offset=place.offset)
+    whole.places[layer.ofm] = dense_place(layer.ofm)._replace(offset=place.offset)
 
 
 def _together(tensor: Tensor, place: Place) -> bool:

@@ -34,8 +34,7 @@ class LocalLayout:
     weight_bytes: int
 
 
-@dataclass(frozen=True)
-class TilingCost:
+class TilingCost(NamedTuple):
     """Cycles of a layer in tiles: of all jobs, and of all copies of activations and of weights."""
 
     jobs: int

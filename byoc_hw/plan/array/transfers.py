@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 from math import prod
+from typing import NamedTuple
 
 from byoc_hw.plan.array.window import Extents
 from byoc_hw.plan.steps import Address, Copy
 
 
-@dataclass(frozen=True)
-class Transfer:
+class Transfer(NamedTuple):
     """One copy between main memory and local memory, either way: byte offsets from the two starts."""
 
     main: int
@@ -39,8 +39,7 @@ class Box:
     extents: Extents
 
 
-@dataclass(frozen=True)
-class Pieces:
+class Pieces(NamedTuple):
     """The copies of a box: `copies` copies of `rows` rows of `nbytes` bytes."""
 
     copies: int

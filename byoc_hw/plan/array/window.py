@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
+from typing import NamedTuple
 
 from byoc_hw.integers import ceil_div
 from byoc_hw.tensor import Tensor
@@ -26,8 +27,7 @@ def row_bytes(tensor: Tensor) -> int:
     return tensor.bytes_of(width * channels)
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """Where the rows of a tensor lie in bytes that may hold other tensors as well.
 
     The first of `height` rows starts at byte `offset`; bytes from one `row` to the next, from one `pixel` to the
@@ -57,8 +57,7 @@ def dense_place(tensor: Tensor) -> Place:
     return Place(0, row, tensor.bytes_of(extents(tensor)[2]), extents(tensor)[0], row)
 
 
-@dataclass(frozen=True)
-class Extent:
+class Extent(NamedTuple):
     """A tile along one spatial axis: its outputs, the inputs that they read, the padding at each end."""
 
     start: int

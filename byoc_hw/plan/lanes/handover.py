@@ -173,7 +173,7 @@ def _in_place(op: Op, moved: Mapping[LocalBuffer, tuple[Storage, int]]) -> Op:
     for access in op.accesses:
         if isinstance(access.place, LocalBuffer) and access.place in moved:
             storage, shift = moved[access.place]
-            access = replace(access, place=storage, start=access.start + shift, stop=access.stop + shift)
+            access = access._replace(place=storage, start=access.start + shift, stop=access.stop + shift)
         accesses.append(access)
     return replace(op, accesses=tuple(accesses))
 
@@ -398,7 +398,7 @@ def _on(op: Op, moved: Mapping[LocalBuffer, tuple[LocalBuffer, int]]) -> Op:
     for access in op.accesses:
         if isinstance(access.place, LocalBuffer) and access.place in moved:
             buffer, shift = moved[access.place]
-            access = replace(access, place=buffer, start=access.start + shift, stop=access.stop + shift)
+            access = access._replace(place=buffer, start=access.start + shift, stop=access.stop + shift)
         accesses.append(access)
     for name, before in op.local.items():
         if before in moved:

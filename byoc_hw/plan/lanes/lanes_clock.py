@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer
@@ -119,7 +119,7 @@ class _Lane:
         """Its parts, at the end."""
         for at, part in enumerate(self._parts):
             events = [event for event in self.clock.events if self._steps[event.step].part == at]
-            numbered = (replace(event, step=self._steps[event.step].number) for event in events)
+            numbered = (event._replace(step=self._steps[event.step].number) for event in events)
             yield PartTimeline(part, tuple(numbered), tuple(wait for number, wait in self._waits if number == at))
 
     def _may_go_on(self, placed: _Placed) -> bool:

@@ -127,8 +127,8 @@ def _pieces(op: Op, accelerator: Accelerator) -> Iterator[Op]:
             op,
             step=piece,
             accesses=(
-                replace(local, start=local.start + target, stop=local.start + target + reach[1]),
-                replace(main, start=main.start + source, stop=main.start + source + reach[0]),
+                local._replace(start=local.start + target, stop=local.start + target + reach[1]),
+                main._replace(start=main.start + source, stop=main.start + source + reach[0]),
             ),
             cycles=copy_cycles(piece.nbytes, piece.rows, accelerator),
         )

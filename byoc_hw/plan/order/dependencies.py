@@ -23,8 +23,8 @@ class _Memory:
 
     def access(self, start: int, stop: int, writes: bool, op: int, found: set[int]) -> None:
         """Add the operations that an access has to wait for to `found`, and record the access."""
-        first = self._cut(start)
-        last = self._cut(stop)
+        first = self._cut(start, 0)
+        last = self._cut(stop, first)
         pieces, arrays, mine = self.pieces, self.arrays, self.arrays[op]
         for index in range(first, last):
             writer, readers = pieces[index]
@@ -39,14 +39,14 @@ class _Memory:
             self.starts[first:last] = [start]
             pieces[first:last] = [(op, ())]
 
-    def _cut(self, at: int) -> int:
-        """The index of the piece that starts at an address."""
-        index = bisect_right(self.starts, at) - 1
-        if self.starts[index] == at:
-            return index
-        self.starts.insert(index + 1, at)
-        self.pieces.insert(index + 1, self.pieces[index])
-        return index + 1
+    def _cut(self, at: int, low: int) -> int:
+        """The index of the piece that starts at an address; it is at least `low`."""
+        starts = self.starts
+        index = bisect_left(starts, at, low)
+        if index == len(starts) or starts[index] != at:
+            starts.insert(index, at)
+            self.pieces.insert(index, self.pieces[index - 1])
+        return index
 
 
 def dependencies(
@@ -62,25 +62,24 @@ def dependencies(
     """
     touched = [op.accesses for op in ops] if accesses is None else accesses
     arrays = [(lanes[index] if lanes else 0) if op.is_job else None for index, op in enumerate(ops)]
-    last_write = {_memory_of(access): index for index, some in enumerate(touched) for access in some if access.writes}
-    memories: dict[object, _Memory] = {}
+    lies: dict[object, tuple[object, int]] = {}  # the memory of each place, and where it is there
+    last_write: dict[object, int] = {}
+    for index, some in enumerate(touched):
+        for place, _, _, writes in some:
+            if place not in lies:
+                lies[place] = (place.space, offsets[place]) if isinstance(place, LocalBuffer) else (place, 0)
+            if writes:
+                last_write[lies[place][0]] = index
+    memories = {key: _Memory(arrays) for key, _ in lies.values()}
     found = []
     for index, some in enumerate(touched):
         before: set[int] = set()
-        for access in some:
-            place, key = access.place, _memory_of(access)
-            base = offsets[place] if isinstance(place, LocalBuffer) else 0
-            if key not in memories:
-                memories[key] = _Memory(arrays)
+        for place, start, stop, writes in some:
+            key, base = lies[place]
             if last_write.get(key, -1) < index:  # nothing waits for this
-                memories[key].written(base + access.start, base + access.stop, before)
+                memories[key].written(base + start, base + stop, before)
             else:
-                memories[key].access(base + access.start, base + access.stop, access.writes, index, before)
+                memories[key].access(base + start, base + stop, writes, index, before)
         mine = arrays[index]
         found.append({other for other in before if other != index and (mine is None or arrays[other] != mine)})
     return found
-
-
-def _memory_of(access: Access) -> object:
-    """What an access is in: a local memory, or a tensor in main memory."""
-    return access.place.space if isinstance(access.place, LocalBuffer) else access.place

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
@@ -13,8 +14,7 @@ from byoc_hw.plan.array.kinds import job_cycles
 from byoc_hw.plan.steps import Copy, CopyWait, Job, JobWait, RegionPlan, Started, Step, WholeLayer
 
 
-@dataclass(frozen=True)
-class Event:
+class Event(NamedTuple):
     """An operation of an engine ("dma" or "array") from cycle `start` to cycle `end`.
 
     `step` counts through all calls and the tail; `layer` is the one in whose call it is started, None
@@ -28,8 +28,7 @@ class Event:
     layer: int | None
 
 
-@dataclass(frozen=True)
-class Wait:
+class Wait(NamedTuple):
     """From `start` to `end` the host waits for a "copy", a "job", or "room" in a queue, in a layer's call."""
 
     reason: str
@@ -84,8 +83,8 @@ def _replayed(plan: RegionPlan, clock: AcceleratorClock) -> Timeline:
     for step in plan.tail:
         clock.run(step, None, None)
     total = (clock.host.now if plan.ahead else clock.frontier) - begin  # what it starts ahead may end later
-    events = (replace(one, start=one.start - begin, end=one.end - begin) for one in clock.events)
-    waits = (replace(one, start=one.start - begin, end=one.end - begin) for one in clock.waits)
+    events = (one._replace(start=one.start - begin, end=one.end - begin) for one in clock.events)
+    waits = (one._replace(start=one.start - begin, end=one.end - begin) for one in clock.waits)
     return Timeline(total, tuple(layers), tuple(events), tuple(waits))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from byoc_hw.plan.order.copies import Order
 from byoc_hw.plan.steps import SLOTS, CopyWait, JobWait, Step
@@ -191,4 +191,4 @@ def with_slots(
             if not free:
                 yield from wait(min(taken, key=lambda one: times.end[one]), layer)
             slot = taken[index] = free.pop()
-        yield Owned(replace(ops[index].at(offsets), slot=slot), layer, index)
+        yield Owned(ops[index].at(offsets, slot), layer, index)

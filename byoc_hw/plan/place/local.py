@@ -22,16 +22,17 @@ from byoc_hw.plan.work.ops import LocalBuffer, Op
 
 def lifetimes(ops: Sequence[Op]) -> dict[int, dict[LocalBuffer, Lifetime]]:
     """The lifetimes of all buffers by space, in order: from the first to the last operation that uses a buffer."""
-    spans: dict[LocalBuffer, tuple[int, int]] = {}
+    firsts: dict[object, int] = {}
+    lasts: dict[object, int] = {}
     for index, op in enumerate(ops):
-        for access in op.accesses:
-            if isinstance(access.place, LocalBuffer):
-                first, _ = spans.get(access.place, (index, index))
-                spans[access.place] = first, index
+        for touched, _, _, _ in op.accesses:
+            firsts.setdefault(touched, index)
+            lasts[touched] = index
     found: dict[int, dict[LocalBuffer, Lifetime]] = {ACTIVATIONS: {}, WEIGHTS: {}}
-    for buffer, (first, last) in spans.items():
-        alive = found[buffer.space]
-        alive[buffer] = Lifetime(f"{len(alive):05}", buffer.nbytes, first, last, buffer.name)
+    for buffer, first in firsts.items():
+        if isinstance(buffer, LocalBuffer):
+            alive = found[buffer.space]
+            alive[buffer] = Lifetime(f"{len(alive):05}", buffer.nbytes, first, lasts[buffer], buffer.name)
     return found
 
 

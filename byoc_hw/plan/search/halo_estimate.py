@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from byoc_hw.integers import round_up
 from byoc_hw.plan.array.cost import copy_cycles
@@ -14,8 +15,7 @@ from byoc_hw.plan.work.halo import Carry, carries
 from byoc_hw.plan.work.rows_needed import Stripe
 
 
-@dataclass(frozen=True)
-class _Moment:
+class _Moment(NamedTuple):
     """A layer in a stripe, or the loads before all of them: the bytes of local memory in use, the cycles of the jobs;
     and `loading` cycles of copies that fill a part of a `tile` before the moment ends."""
 

@@ -145,11 +145,13 @@ class MeasuredRuns:
         bounds = {span: bound for span, at in spans.items() if (bound := self._bounds.get(at)) is not None}
         path = self._shortest(bounds)
         taken = {at: self._sizes[at] for run in path or () if not run.groups for at in (spans[run.first, run.stop],)}
-        longest = max(taken, key=self._bounds.__getitem__, default=None)
-        for at in [at for at, sizes in taken.items() if sizes == taken[longest]]:
+        if not taken:
+            return False
+        longest = taken[max(taken, key=self._bounds.__getitem__)]
+        for at in [at for at, sizes in taken.items() if sizes == longest]:
             del self._bounds[at]
             self._by_itself(at)
-        return bool(taken)
+        return True
 
     def _by_itself(self, at: int) -> None:
         """Measure a layer alone."""

@@ -112,7 +112,7 @@ class WorkBuilder:
     ) -> Iterator[Op]:
         """The copies of bytes `start` to `stop` of a storage; the buffer holds the storage from byte `first` on."""
         for move in moves(home, start, stop):
-            there = replace(move, local=move.local - first) if first else move
+            there = move._replace(local=move.local - first) if first else move
             yield copy_op(layer, there, home, buffer, inward, self.accelerator)
 
     def weights(self, index: int, layer: Weighted, block: WeightBlock) -> tuple[LocalBuffer, Op]:
@@ -205,7 +205,7 @@ def moves(home: Home, start: int, stop: int) -> Iterator[Transfer]:
     counts, local = (last - first, width, channels), (place.row, channels, 1)
     for transfer in strided(counts, home.strides, local) if first < last else ():
         main = home.offset + transfer.main + first * home.strides[0]
-        yield replace(transfer, main=main, local=transfer.local + place.offset + first * place.row)
+        yield transfer._replace(main=main, local=transfer.local + place.offset + first * place.row)
 
 
 def _box(home: Home, join: Join, start: int, stop: int) -> Iterator[Transfer]:
@@ -218,4 +218,4 @@ def _box(home: Home, join: Join, start: int, stop: int) -> Iterator[Transfer]:
     local = place.offset + first * place.row + left * place.pixel + front
     counts = (last - first, width, channels)
     for move in strided(counts, strides, (place.row, place.pixel, 1)) if first < last else ():
-        yield replace(move, main=move.main + (first - top) * strides[0], local=move.local + local)
+        yield move._replace(main=move.main + (first - top) * strides[0], local=move.local + local)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from byoc_hw.accelerator import KernelPart
 from byoc_hw.graph import Layer, Weighted
@@ -18,8 +18,7 @@ from byoc_hw.plan.work.rows_needed import Span
 from byoc_hw.plan.work.units import Unit
 
 
-@dataclass(frozen=True)
-class Cut:
+class Cut(NamedTuple):
     """What a job computes: output channels, the input channels and the part of the kernel that they sum over, and
     their weights."""
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import lcm
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,8 +19,7 @@ from byoc_hw.plan.steps import FLASH, Address, Copy
 from byoc_hw.tensor import Tensor
 
 
-@dataclass(frozen=True)
-class WeightBlock:
+class WeightBlock(NamedTuple):
     """The weights of one copy: of `channels` output channels from `channel` on, `depths`
     input channels from `depth` on (0: no weights), after their parameters with `params`. Of a kernel in parts it
     has all of them, one behind the other."""

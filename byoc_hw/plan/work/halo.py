@@ -8,7 +8,7 @@ stripes would lie in one piece, and no stripe could begin at the start of the bu
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from byoc_hw.graph import Layer
 from byoc_hw.plan.array.storage import Storage
@@ -18,8 +18,7 @@ from byoc_hw.tensor import Tensor
 NOTHING: Span = (0, 0)
 
 
-@dataclass(frozen=True)
-class Carry:
+class Carry(NamedTuple):
     """What a stripe loads of rows that an earlier one has computed, and what it stores for later ones: bytes of the
     storage, and the offsets of the first of them in the block that the storage has in main memory."""
 

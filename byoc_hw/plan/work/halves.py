@@ -75,10 +75,10 @@ def _accessed(
     by = moved[access.writes is False]
     if step.rows == 1:
         middle = access.start + by
-        return replace(access, stop=middle), replace(access, start=middle)
+        return access._replace(stop=middle), access._replace(start=middle)
     stride = step.source_stride if access.writes is False else step.target_stride
     stop = access.start + (at - 1) * stride + step.nbytes
-    return replace(access, stop=stop), replace(access, start=access.start + by)
+    return access._replace(stop=stop), access._replace(start=access.start + by)
 
 
 # ---------------------------------------------------------------- jobs

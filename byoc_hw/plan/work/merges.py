@@ -61,7 +61,7 @@ def _together(some: Sequence[Access], others: Sequence[Access]) -> tuple[Access,
     places = [[access.place for access in accesses] for accesses in (some, others)]
     if places[0] != places[1] or len(set(places[0])) < len(some):
         return (*some, *others)
-    return tuple(replace(one, stop=other.stop) for one, other in zip(some, others, strict=True))
+    return tuple(one._replace(stop=other.stop) for one, other in zip(some, others, strict=True))
 
 
 def loads_weights(op: Op) -> bool:
@@ -126,7 +126,7 @@ def in_buffer(op: Op, old: LocalBuffer, new: LocalBuffer, offset: int) -> Op:
     if not fields:
         return op
     accesses = tuple(
-        replace(one, place=new, start=one.start + offset, stop=one.stop + offset) if one.place is old else one
+        one._replace(place=new, start=one.start + offset, stop=one.stop + offset) if one.place is old else one
         for one in op.accesses
     )
     step = replace(op.step, **{name: getattr(op.step, name) + offset for name in fields})

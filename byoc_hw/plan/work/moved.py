@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from math import prod
 
 from byoc_hw.errors import PlanError
@@ -138,7 +137,7 @@ class _Moves:
             self.copies += 1
             if self.copies > _MOST:
                 raise PlanError(f"{self.layer.name}: at most {_MOST} copies are wanted: more are needed")
-            move = replace(move, main=move.main + start + home.offset, local=move.local + at)
+            move = move._replace(main=move.main + start + home.offset, local=move.local + at)
             yield copy_op(self.index, move, plain, buffer, inward, self.region.accelerator)
 
 

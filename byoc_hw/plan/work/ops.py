@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from typing import NamedTuple
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
@@ -39,8 +40,7 @@ class SharedMemory:
     number: int = 0
 
 
-@dataclass(frozen=True)
-class Access:
+class Access(NamedTuple):
     """Bytes `start` to `stop` (not included) of a buffer, of a storage in main memory, or of a shared memory."""
 
     place: LocalBuffer | Storage | SharedMemory
@@ -64,10 +64,10 @@ class Op:
         """Whether the array does it, in the order of its jobs. A layer as a whole is one, in main memory."""
         return not isinstance(self.step, Copy)
 
-    def at(self, offsets: Mapping[LocalBuffer, int]) -> Started:
-        """The step with the addresses of its buffers."""
+    def at(self, offsets: Mapping[LocalBuffer, int], slot: int) -> Started:
+        """The step with the addresses of its buffers, and the slot of its token."""
         moved = {name: getattr(self.step, name) + offsets[buffer] for name, buffer in self.local.items()}
-        return replace(self.step, **moved)
+        return replace(self.step, **moved, slot=slot)
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,7 @@ def padded_end(move: Transfer, main: int, local: int, alignment: int) -> Transfe
     """A transfer of one row that ends with its `main` and `local` bytes, rounded up to whole words of the DMA."""
     if move.rows > 1 or move.main + move.nbytes != main or move.local + move.nbytes != local:
         return move
-    return replace(move, nbytes=round_up(move.nbytes, alignment))
+    return move._replace(nbytes=round_up(move.nbytes, alignment))
 
 
 def misalignment(copy: Copy, alignment: int) -> str | None:

@@ -305,4 +305,4 @@ def _moves(home: Home, box: Box, patch: BoxView) -> Iterator[Transfer]:
     main = home.offset + sum(place * stride for place, stride in zip(box.origin, strides, strict=True))
     local = patch.at(*box.origin)
     for move in strided(box.extents, strides, (patch.place.row, patch.place.pixel, 1)):
-        yield replace(move, main=main + move.main, local=local + move.local)
+        yield move._replace(main=main + move.main, local=local + move.local)

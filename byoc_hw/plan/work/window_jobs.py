@@ -88,11 +88,12 @@ def over_rows(
     assert packing is not None, "its images are packed"
     _, outputs, channels = region.mapping.outputs(index, rows[1] - rows[0])
     image = region.image(layer, (rows[0], 0, 0), (rows[1] - rows[0], form.columns.ofm, channels))
+    pieces = list(_pieces(region, layer, form, rows, outputs))
     for cut in cuts:
         height = form.rows.part(cut.part.row, cut.part.height)
         width = form.columns.part(cut.part.column, cut.part.width)
         local = {"ifm": ifm.buffer, "ofm": ofm.buffer} | cut.local
-        for first, count in _pieces(region, layer, form, rows, outputs):
+        for first, count in pieces:
             job = Job(
                 ifm=ifm.at(rows[0] - height.before, first - width.before, layer.ifm.bytes_of(cut.depth)),
                 ofm=ofm.at(rows[0], first, layer.ofm.bytes_of(cut.channel)),
