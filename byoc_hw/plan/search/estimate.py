@@ -80,7 +80,6 @@ class Estimates:
         ]
         self._touched: dict[tuple[int, int], HeldSet] = {}
         self._shapes: dict[tuple[int, int, HeldSet, HeldSet, HeldSet, int], Shape] = {}
-        self._stripes: dict[tuple[int, int, HeldSet, int, HeldSet], list[Stripe]] = {}
         self._stays: dict[tuple[int, int], Sequence[float]] = {}
         self._made: dict[tuple[int, int], Mapping[Storage, int]] = {}
         self._stored: dict[tuple[int, int, HeldSet], Mapping[Storage, bool]] = {}
@@ -229,11 +228,8 @@ class Estimates:
 
     def cut(self, at: int, stop: int, full: HeldSet, count: int, halos: HeldSet = _NONE) -> list[Stripe]:
         """The stripes of a group; of `halos` the rows that two of them share are computed once."""
-        key = at, stop, full, count, halos
-        if key not in self._stripes:
-            indices, packed = self.order[at:stop], self.mapping.rows.layers
-            self._stripes[key] = list(stripes_of(self.layers, self.of, indices, count, full, packed, halos))
-        return self._stripes[key]
+        packed = self.mapping.rows.layers
+        return list(stripes_of(self.layers, self.of, self.order[at:stop], count, full, packed, halos))
 
     def loaded(self, at: int, stop: int, stripe: Stripe, full: HeldSet) -> Iterator[tuple[Storage, int]]:
         """The storages of which a stripe loads a tile, and the bytes of that."""
