@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 from math import ceil, sqrt
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -40,6 +41,17 @@ def cycles_bound(graph: Graph, hardware: Hardware) -> int:
     By the duality of linear programs, any prices of the engines' cycles that add up to 1 give a bound: what all
     work costs if each piece of it is done in the cheapest way.
     """
+    known = _BOUNDS.setdefault(graph, {})
+    if hardware not in known:
+        known[hardware] = _bound(graph, hardware)
+    return known[hardware]
+
+
+_BOUNDS: WeakKeyDictionary[Graph, dict[Hardware, int]] = WeakKeyDictionary()
+"""The bounds of graphs that are still there: planning asks for them, and so does what is written of the plan."""
+
+
+def _bound(graph: Graph, hardware: Hardware) -> int:
     # A chip forbids some names of accelerators.
     chip = hardware if isinstance(hardware, Soc) else Soc((replace(hardware, name="alone"),))
     if len(chip.accelerators) == 1:

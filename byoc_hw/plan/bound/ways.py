@@ -175,7 +175,7 @@ class Cover:
 
 def able(chip: Soc, layer: Layer) -> tuple[Accelerator, ...]:
     """The accelerators that can run a layer: a plan of a layer that none supports may be on any."""
-    return chip.supporting(layer) or chip.accelerators
+    return chip.accelerators if len(chip.accelerators) == 1 else chip.supporting(layer) or chip.accelerators
 
 
 @dataclass(frozen=True)

@@ -25,13 +25,14 @@ def region_work(mapped: MappedGraph, choices: Choices, some: Container[int] | No
     if mapped.whole:
         return whole_layers(mapped)
     region = WorkBuilder(mapped, choices)
+    put_together = [one for one in region.storages.all if one.parts or one.gathered]
     for number, (group, span) in enumerate(zip(choices.groups, choices.spans, strict=True)):
         indices = [i for i in range(*span) if region.mapping.works(i)]
         for storage in [one for one in region.held if one.index not in group.held]:
             del region.held[storage], region.loaded[storage]
         if not indices or (some is not None and number not in some):
             continue
-        for storage in region.storages.all:
+        for storage in put_together:
             if needs_all_of(storage, indices):
                 raise PlanError(f"{storage.name}: what is put together in main memory is read by a later group")
         copied = next((layer for i in indices if isinstance(layer := region.layers[i], Moving)), None)
