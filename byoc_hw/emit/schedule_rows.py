@@ -13,7 +13,7 @@ from byoc_hw.accelerator import Accelerator
 from byoc_hw.emit.numbering import number_calls
 from byoc_hw.plan.array.cost import copy_cycles
 from byoc_hw.plan.bound.begun import bound_of_begun
-from byoc_hw.plan.bound.prices import cycles_bound
+from byoc_hw.plan.bound.prices import known_bound
 from byoc_hw.plan.chip_plan import ChipPlan
 from byoc_hw.plan.lanes.lanes_clock import lanes_timeline
 from byoc_hw.plan.order.timeline import Event, Timeline, Wait, timelines
@@ -77,7 +77,7 @@ def _bound(plan: RegionPlan, regions: Mapping[str, PlannedRegion], one: Accelera
     """Cycles that no plan of a region goes below, if it begins with what the region in front copies for it."""
     before = regions[plan.after] if plan.after else None
     if not isinstance(before, RegionPlan):
-        return cycles_bound(plan.graph, one)
+        return known_bound(plan.graph, one)
     return bound_of_begun(plan.graph, one, [copy_cycles(step.nbytes, step.rows, one) for step in before.copied_ahead])
 
 

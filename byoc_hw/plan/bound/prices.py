@@ -41,17 +41,6 @@ def cycles_bound(graph: Graph, hardware: Hardware) -> int:
     By the duality of linear programs, any prices of the engines' cycles that add up to 1 give a bound: what all
     work costs if each piece of it is done in the cheapest way.
     """
-    known = _BOUNDS.setdefault(graph, {})
-    if hardware not in known:
-        known[hardware] = _bound(graph, hardware)
-    return known[hardware]
-
-
-_BOUNDS: WeakKeyDictionary[Graph, dict[Hardware, int]] = WeakKeyDictionary()
-"""The bounds of graphs that are still there: planning asks for them, and so does what is written of the plan."""
-
-
-def _bound(graph: Graph, hardware: Hardware) -> int:
     # A chip forbids some names of accelerators.
     chip = hardware if isinstance(hardware, Soc) else Soc((replace(hardware, name="alone"),))
     if len(chip.accelerators) == 1:
@@ -67,6 +56,18 @@ def _bound(graph: Graph, hardware: Hardware) -> int:
     best = max(times.least, _at_better_prices(work, *sets))
     best = cycles_of_flows(graph, chip, works, work[: len(works)], counted, sets[1][0], best)
     return cycles_of_sharing(graph, chip, works, counted, times, ceil(best * (1 - ROUNDING)))
+
+
+_BOUNDS: WeakKeyDictionary[Graph, dict[Hardware, int]] = WeakKeyDictionary()
+"""The bounds of graphs that are still there."""
+
+
+def known_bound(graph: Graph, hardware: Hardware) -> int:
+    """As `cycles_bound`, counted once: planning asks for it, and so does what is written of the plan."""
+    known = _BOUNDS.setdefault(graph, {})
+    if hardware not in known:
+        known[hardware] = cycles_bound(graph, hardware)
+    return known[hardware]
 
 
 def _at_better_prices(work: Sequence[Floats], chosen: Floats, around: Floats) -> float:

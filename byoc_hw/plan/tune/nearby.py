@@ -19,7 +19,7 @@ from byoc_hw.errors import PlanError
 from byoc_hw.graph import Concat, Graph, Layer, Slice, Weighted, Whole
 from byoc_hw.plan.array.mapped import MappedGraph, map_graph
 from byoc_hw.plan.array.weight_blocks import SHARES, cut
-from byoc_hw.plan.bound.prices import cycles_bound
+from byoc_hw.plan.bound.prices import cycles_bound, known_bound
 from byoc_hw.plan.choices import Blocks, Choices, Group
 from byoc_hw.plan.order.finer import MOST_ORDERED
 from byoc_hw.plan.search.alike import Known, layer_sizes
@@ -47,7 +47,7 @@ def own_layout(graph: Graph, accelerator: Accelerator) -> Layout:
     found = _long_layout(graph, accelerator)
     if found is not None:
         return better_in_runs(found, known=found.mapped)
-    bound = cycles_bound(graph, accelerator)
+    bound = known_bound(graph, accelerator)
     tried = _by_estimates(graph, accelerator, bound)
     found = min(reversed(tried), key=_cycles)
     if found.cycles > NEAR * bound:
