@@ -54,6 +54,11 @@ class _Inside(NamedTuple):
     computed: int
     stored: int
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of tiles and partial sums at once, before it is stored."""
+        return self.loaded + self.computed
+
 
 _NOTHING = _Inside(0, 0, 0, 0)
 
@@ -80,6 +85,7 @@ class Estimates:
         ]
         self._touched: dict[tuple[int, int], HeldSet] = {}
         self._shapes: dict[tuple[int, int, HeldSet, HeldSet, HeldSet, int], Shape] = {}
+        self._too_large: dict[tuple[int, int, HeldSet, HeldSet, HeldSet, int], int] = {}  # bytes of what did not fit
         self._stays: dict[tuple[int, int], Sequence[float]] = {}
         self._made: dict[tuple[int, int], Mapping[Storage, int]] = {}
         self._stored: dict[tuple[int, int, HeldSet], Mapping[Storage, bool]] = {}
@@ -160,8 +166,14 @@ class Estimates:
             return None
         touched = self.touched(at, stop)
         key = (at, stop, full & touched, held & touched, after & touched, count)
+        if kept + self._too_large.get(key, 0) > room:
+            return None
         if key not in self._shapes:
-            self._shapes[key] = self._shape(*key)
+            found = self._fitting(*key, room - kept)
+            if found[-1][1].nbytes > room - kept:
+                self._too_large[key] = found[-1][1].nbytes
+                return None
+            self._shapes[key] = self._shape(*key[:5], found)
         shape = self._shapes[key]
         if kept + (shape.overlapped if overlap else shape.apart) > room:
             return None
@@ -170,15 +182,33 @@ class Estimates:
             return max(shape.jobs, shape.copied + weights) + shape.exposed
         return max(shape.jobs + shape.copied, shape.copied + weights)
 
-    def _shape(self, at: int, stop: int, full: HeldSet, held: HeldSet, after: HeldSet, count: int) -> Shape:
+    def _fitting(
+        self, at: int, stop: int, full: HeldSet, held: HeldSet, after: HeldSet, count: int, room: int
+    ) -> list[tuple[Stripe, _Inside]]:
+        """The stripes of a group, up to the first whose tiles take more than `room` bytes."""
+        found: list[tuple[Stripe, _Inside]] = []
+        for stripe in self._cut(at, stop, full, count, _NONE):
+            found.append((stripe, self._inside(at, stop, full, after, stripe)))
+            if found[-1][1].nbytes > room:
+                break
+        return found
+
+    def _shape(
+        self,
+        at: int,
+        stop: int,
+        full: HeldSet,
+        held: HeldSet,
+        after: HeldSet,
+        found: Sequence[tuple[Stripe, _Inside]],
+    ) -> Shape:
         """A group in stripes, without storages that are held in full, and without weights."""
-        stripes = self.cut(at, stop, full, count)
+        stripes, inside = zip(*found, strict=True)
         moved = self.moved(at, stop, full, held, after, stripes)
-        inside = [self._inside(at, stop, full, after, stripe) for stripe in stripes]
-        apart = max(one.loaded + one.computed for one in inside)
+        apart = max(one.nbytes for one in inside)
         padded = [_NOTHING, *inside, _NOTHING]
         around = zip(padded, padded[1:], padded[2:], strict=False)
-        overlapped = max(before.stored + now.loaded + now.computed + behind.loaded for before, now, behind in around)
+        overlapped = max(before.stored + now.nbytes + behind.loaded for before, now, behind in around)
         exposed = (moved[0][0] + moved[-1][1]) / 2
         jobs = sum(one.jobs for one in inside)
         return Shape(apart, overlapped, jobs, sum(map(sum, moved)), exposed, len(inside))
@@ -226,10 +256,13 @@ class Estimates:
             self._stored[key] = {one: others for one, others in read.items() if others or one.leaves}
         return self._stored[key]
 
-    def cut(self, at: int, stop: int, full: HeldSet, count: int, halos: HeldSet = _NONE) -> list[Stripe]:
+    def cut(self, at: int, stop: int, full: HeldSet, count: int, halos: HeldSet) -> list[Stripe]:
         """The stripes of a group; of `halos` the rows that two of them share are computed once."""
+        return list(self._cut(at, stop, full, count, halos))
+
+    def _cut(self, at: int, stop: int, full: HeldSet, count: int, halos: HeldSet) -> Iterator[Stripe]:
         packed = self.mapping.rows.layers
-        return list(stripes_of(self.layers, self.of, self.order[at:stop], count, full, packed, halos))
+        return stripes_of(self.layers, self.of, self.order[at:stop], count, full, packed, halos)
 
     def loaded(self, at: int, stop: int, stripe: Stripe, full: HeldSet) -> Iterator[tuple[Storage, int]]:
         """The storages of which a stripe loads a tile, and the bytes of that."""

@@ -26,8 +26,11 @@ from byoc_hw.plan.stages import cycles_of_groups
 Alone = Callable[[Layer], "tuple[Group, Blocks | None] | None"]
 """The best group of a layer by itself, and the blocks of its weights; None where it cannot be planned so."""
 
-_ROUNDS = 4
-"""How often the estimates are corrected."""
+_ROUNDS = 8
+"""How often the estimates are corrected at most."""
+
+_GAIN = 0.999
+"""The cycles that are left after a round, of those before it, behind which there is another one."""
 
 _TOO_BOLD = 1.5
 """What is put on the estimate of groups that turn out not to fit."""
@@ -77,11 +80,12 @@ class MeasuredRuns:
             for first, stop in _runs(start):
                 self._run(start, first, stop)
         for _ in range(_ROUNDS):
+            before = self.cycles
             measured = [self._estimated(grouping) for grouping in self._groupings]
             alone = self._shortest_with_bounds()
             while alone and self._shortest_with_bounds():
                 pass
-            if not any(measured) and not alone:
+            if not (any(measured) or alone) or 0 < _GAIN * before < self.cycles:
                 break
         found = []
         for halos in (True, False):

@@ -64,8 +64,8 @@ class Op:
         """Whether the array does it, in the order of its jobs. A layer as a whole is one, in main memory."""
         return not isinstance(self.step, Copy)
 
-    def at(self, offsets: Mapping[LocalBuffer, int], slot: int) -> Started:
-        """The step with the addresses of its buffers, and the slot of its token."""
+    def at(self, offsets: Mapping[LocalBuffer, int], slot: int = 0) -> Started:
+        """The step with the addresses of its buffers, and the slot of its token, 0 where nothing waits for it."""
         moved = {name: getattr(self.step, name) + offsets[buffer] for name, buffer in self.local.items()}
         return replace(self.step, **moved, slot=slot)
 
