@@ -161,7 +161,7 @@ def compact(region: RegionPlan, *, returns_early: bool = False) -> CompactPlan:
     return _COMPACTED[key]
 
 
-def most_bytes(region: RegionPlan) -> int:
+def most_compact_bytes(region: RegionPlan) -> int:
     """Bytes of flash that the tables of a region have at most: quickly, as no rows are compared."""
     numbers = len(region.calls) + 2  # a layer's begin and ends
     return 2 * numbers + sum(_MOST_BYTES.get(type(step), 2) for step in region.steps)

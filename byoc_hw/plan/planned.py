@@ -8,7 +8,7 @@ from dataclasses import replace
 from byoc_hw.graph import Layer, Lookup, Weighted
 from byoc_hw.params.pack import PARAMS_BYTES, packed_channel_bytes
 from byoc_hw.plan.chip_plan import ChipPlan, Part, plan_of_one, works_alone
-from byoc_hw.plan.compact import compact, most_bytes
+from byoc_hw.plan.compact import compact, most_compact_bytes
 from byoc_hw.plan.library import LibraryPlan
 from byoc_hw.plan.steps import Copy, Job, RegionPlan
 
@@ -36,7 +36,7 @@ def table_bytes(region: PlannedRegion) -> int:
 
 def most_table_bytes(region: PlannedRegion) -> int:
     """At least `table_bytes`: quickly, where that is known of tables that are not made."""
-    return most_bytes(region) if isinstance(region, RegionPlan) else table_bytes(region)
+    return most_compact_bytes(region) if isinstance(region, RegionPlan) else table_bytes(region)
 
 
 def _wide_bytes(plan: RegionPlan) -> int:

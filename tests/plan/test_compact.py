@@ -22,7 +22,7 @@ from byoc_hw.plan.compact import (
     TileForm,
     WaitStep,
     compact,
-    most_bytes,
+    most_compact_bytes,
 )
 from byoc_hw.plan.region import plan_tiles
 from byoc_hw.plan.steps import (
@@ -122,7 +122,7 @@ def test_has_the_steps_of_the_plan(drawn):
     hardware, graph = drawn
     plan = plan_tiles(graph, hardware)
     assert carried_out(compact(plan)) == expected(plan)
-    assert compact(plan, returns_early=True).nbytes <= most_bytes(plan)
+    assert compact(plan, returns_early=True).nbytes <= most_compact_bytes(plan)
 
 
 def test_a_wait_becomes_part_of_the_step_behind_it():
@@ -235,12 +235,12 @@ def test_bytes_are_those_of_the_tables():
 
 def test_tables_have_most_bytes_where_each_step_has_a_row():
     plan = region(replace(LOAD, nbytes=65536), replace(JOB, weights=65536), tail=(CopyWait(0),))
-    assert compact(plan, returns_early=True).nbytes == most_bytes(plan)
+    assert compact(plan, returns_early=True).nbytes == most_compact_bytes(plan)
 
 
 @pytest.mark.parametrize("steps", [(LOAD,), (replace(LOAD, rows=2),), (replace(JOB, psum=16),), (CopyWait(1),)])
 def test_tables_have_fewer_bytes_where_steps_have_no_rows(steps):
-    assert compact(region(*steps, *steps), returns_early=True).nbytes <= most_bytes(region(*steps, *steps))
+    assert compact(region(*steps, *steps), returns_early=True).nbytes <= most_compact_bytes(region(*steps, *steps))
 
 
 def test_compact_form_is_made_once_and_forgotten_with_the_plan():
