@@ -11,10 +11,10 @@ from plan_samples import Samples, graph_of
 
 from byoc_hw.accelerator import DSP, REFERENCE
 from byoc_hw.plan.array.window import extents
-from byoc_hw.plan.bound import latency, prefetch
+from byoc_hw.plan.bound import latency, prefetch, prices
 from byoc_hw.plan.bound.latency import made_in_full
 from byoc_hw.plan.bound.needs import begun, read
-from byoc_hw.plan.bound.prices import cycles_bound
+from byoc_hw.plan.bound.prices import cycles_bound, known_bound
 from byoc_hw.plan.bound.spills import Spill, spills
 from byoc_hw.plan.bound.ways import LayerWork, _most_outputs, cover, least_alone
 from byoc_hw.plan.order.timeline import timeline
@@ -51,6 +51,13 @@ def test_one_job_takes_its_copies_and_itself():
     graph = pixel(["conv2d"])
     job = 1 + 2 + DLA.job_overhead
     assert cycles_bound(graph, PAIR) == plan_region(graph, PAIR).cycles == 3 * COPY + job
+
+
+def test_a_bound_is_counted_once_for_a_graph_and_hardware(monkeypatch):
+    graph, asked = pixel(["conv2d"]), []
+    monkeypatch.setattr(prices, "cycles_bound", lambda *given: asked.append(given) or len(asked))
+    assert [known_bound(graph, PAIR), known_bound(graph, PAIR), known_bound(graph, DLA)] == [1, 1, 2]
+    assert asked == [(graph, PAIR), (graph, DLA)]
 
 
 def test_a_layer_on_another_lane_waits_for_a_copy_out_and_a_copy_in():

@@ -37,6 +37,17 @@ def test_rows_are_outer_where_weights_are_cheaper_to_load_again_than_inputs():
     assert tiling.channels < 64
 
 
+@pytest.mark.parametrize("weights", [64, 4096])
+@pytest.mark.parametrize("depth", [3, 8])
+@pytest.mark.parametrize("memory", [300, 1111, 5000, 1 << 20])
+def test_most_rows_are_the_last_that_fit(memory, depth, weights):
+    samples = Samples()
+    layer = samples.conv2d(samples.tensor((1, 24, 12, 8)), 16, padding=(1, 1, 1, 1))
+    tiler = Tiler(layer, geometry(layer), accelerator(memory, weights))
+    tilings = [Tiling(rows, 6, 4, depth) for rows in range(1, 25)]
+    assert tiler.most_rows(tilings[0]) == sum(map(tiler.fits, tilings))
+
+
 def test_same_layer_gives_the_same_tiling():
     tilings = {
         single_tiling(Samples(7).conv2d(Samples(7).tensor((1, 30, 30, 20)), 50), accelerator(5000, 3000))
