@@ -162,8 +162,8 @@ def compact(region: RegionPlan, *, returns_early: bool = False) -> CompactPlan:
 
 
 def most_compact_bytes(region: RegionPlan) -> int:
-    """Bytes of flash that the tables of a region have at most: quickly, as no rows are compared."""
-    numbers = len(region.calls) + 2  # a layer's begin and ends
+    """Bytes of flash that the tables of a region have at most: no rows are compared."""
+    numbers = len(region.calls) + 2  # a layer begins, and the region returns and ends
     return 2 * numbers + sum(_MOST_BYTES.get(type(step), 2) for step in region.steps)
 
 

@@ -35,7 +35,7 @@ def table_bytes(region: PlannedRegion) -> int:
 
 
 def most_table_bytes(region: PlannedRegion) -> int:
-    """At least `table_bytes`: quickly, where that is known of tables that are not made."""
+    """No fewer bytes than `table_bytes`; of a region on one HAL they are counted without making the tables."""
     return most_compact_bytes(region) if isinstance(region, RegionPlan) else table_bytes(region)
 
 

@@ -30,7 +30,7 @@ _ROUNDS = 8
 """How often the estimates are corrected at most."""
 
 _GAIN = 0.999
-"""The cycles that are left after a round, of those before it, behind which there is another one."""
+"""Rounds go on while each leaves at most this part of the cycles that there were before it."""
 
 _TOO_BOLD = 1.5
 """What is put on the estimate of groups that turn out not to fit."""
