@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 
 from byoc_hw.plan.work.ops import Access, LocalBuffer, Op
 
 
-class _Memory:
-    """The last writer and the readers since then of each byte of one memory, as pieces by address."""
+class TouchedBytes:
+    """The last writer and the readers since then of each byte of one memory, as pieces by address. `arrays` has the
+    array of each operation, None for copies."""
 
     def __init__(self, arrays: Sequence[int | None]) -> None:
         self.arrays = arrays
@@ -39,6 +41,12 @@ class _Memory:
             self.starts[first:last] = [start]
             pieces[first:last] = [(op, ())]
 
+    def touched(self) -> Iterator[tuple[int, int, int, tuple[int, ...]]]:
+        """The bytes that were touched: from, to, the last writer or -1, and the readers since then."""
+        for (start, stop), (writer, readers) in zip(pairwise(self.starts), self.pieces, strict=False):
+            if writer >= 0 or readers:
+                yield start, stop, writer, readers
+
     def _cut(self, at: int) -> int:
         """The index of the piece that starts at an address."""
         index = bisect_right(self.starts, at) - 1
@@ -63,7 +71,7 @@ def dependencies(
     touched = [op.accesses for op in ops] if accesses is None else accesses
     arrays = [(lanes[index] if lanes else 0) if op.is_job else None for index, op in enumerate(ops)]
     last_write = {_memory_of(access): index for index, some in enumerate(touched) for access in some if access.writes}
-    memories: dict[object, _Memory] = {}
+    memories: dict[object, TouchedBytes] = {}
     found = []
     for index, some in enumerate(touched):
         before: set[int] = set()
@@ -71,7 +79,7 @@ def dependencies(
             place, key = access.place, _memory_of(access)
             base = offsets[place] if isinstance(place, LocalBuffer) else 0
             if key not in memories:
-                memories[key] = _Memory(arrays)
+                memories[key] = TouchedBytes(arrays)
             if last_write.get(key, -1) < index:  # nothing waits for this
                 memories[key].written(base + access.start, base + access.stop, before)
             else:
