@@ -255,13 +255,13 @@ static void parts_of_a_lane_follow_each_other(void)
 {
   lasts[1] = 1;
   LANE(a, 1, 1, COPY(1), COPY_WAIT(1));
-  static const hwlib_step_t steps[] = {COPY_WAIT(1), COPY(3)};
+  static const hwlib_step_t steps[] = {COPY(3), COPY_WAIT(3)};
   static const hwlib_part_plan_t plan = {steps, copies, tiles, 3};
-  static const hwlib_call_t second[] = {{&layer_2, {0, 0}}, {&layer_3, {1, 1}}, {NULL, {0, 1}}};
+  static const hwlib_call_t second[] = {{&layer_2, {0, 0}}, {&layer_3, {0, 1}}, {NULL, {1, 1}}};
   const hwlib_part_t parts[] = {a_part, {&plan, second, 3, 1}};
   const hwlib_lane_t lane = {&a, parts, 2};
   (void)a_lane;
-  RUN(0, "ai am1 ac1 aw1 am2 am3 ac2 aw0", lane); /* no token is left of the first */
+  RUN(0, "ai am1 ac1 aw1 am2 am3 ac2 aw2", lane);
 }
 
 static void a_poll_does_what_can_be_done(void)

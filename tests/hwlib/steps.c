@@ -271,13 +271,6 @@ static void a_region_goes_on_behind_an_end(void)
   CHECK(count == 4 && is_call(3, "copy_wait", 102));
 }
 
-static void an_empty_slot_holds_no_token(void)
-{
-  memset(region.tokens, 0xff, sizeof region.tokens);
-  CHECK(RUN(HWLIB_COPY_WAIT(9)) == HWLIB_OK);
-  CHECK(is_call(count - 1, "copy_wait", 0));
-}
-
 static void a_failure_ends_the_region_and_names_the_layer(void)
 {
   failing = 3;
@@ -371,7 +364,6 @@ static const struct {
     TEST(fields_hold_their_greatest_values),
     TEST(another_layer_begins),
     TEST(a_region_goes_on_behind_an_end),
-    TEST(an_empty_slot_holds_no_token),
     TEST(a_failure_ends_the_region_and_names_the_layer),
     TEST(a_failure_of_any_call_starts_nothing_more),
     TEST(a_failure_behind_an_end_ends_the_region_too),

@@ -19,7 +19,7 @@ EXAMPLES = settings(
 
 @pytest.mark.slow
 @given(regions())
-@settings(EXAMPLES, max_examples=60)
+@settings(EXAMPLES, max_examples=40)
 def test_graph_of_layers_that_can_be_planned_can_be_planned(region):
     hardware, graph = region
     check(graph, hardware)
@@ -27,7 +27,7 @@ def test_graph_of_layers_that_can_be_planned_can_be_planned(region):
 
 @pytest.mark.slow
 @given(joined_regions())
-@settings(EXAMPLES, max_examples=50)
+@settings(EXAMPLES, max_examples=30)
 def test_tensors_inside_one_another_are_exact(region):
     hardware, graph = region
     check(graph, hardware)

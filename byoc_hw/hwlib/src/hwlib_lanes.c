@@ -265,10 +265,6 @@ static void begin_part(const hwlib_chip_plan_t *plan, const hwlib_lane_t *lane, 
   state->call = 0;
   state->layer = state->part->plan->layer;
   state->spaces = plan->spaces + state->part->spaces;
-  for (unsigned slot = 0; slot < HWLIB_SLOTS; ++slot) {
-    state->tokens[slot] = 0;
-    state->events[slot] = 0;
-  }
   begin_call(lane, state);
 }
 

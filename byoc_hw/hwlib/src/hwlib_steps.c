@@ -189,9 +189,6 @@ hwlib_status_t hwlib_start(hwlib_region_t *region, const hwlib_plan_t *plan, con
   region->starts = starts;
   region->tiles = tiles;
   region->layer = plan->layer; /* if init fails */
-  for (unsigned slot = 0; slot < HWLIB_SLOTS; ++slot) {
-    region->tokens[slot] = 0;
-  }
   hwlib_status_t status = hwlib_hal_init();
   return status == HWLIB_OK ? hwlib_wait(region) : status;
 }

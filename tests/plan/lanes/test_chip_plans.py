@@ -104,7 +104,7 @@ def test_any_graph_is_exact_on_any_chip_in_the_cycles_foreseen(region):
 
 @pytest.mark.slow
 @given(chip_regions(most=9))
-@settings(EXAMPLES, max_examples=30)
+@settings(EXAMPLES, max_examples=18)
 def test_larger_graphs_are_exact_on_any_chip(region):
     check_on_chip(*region)
 

@@ -61,15 +61,15 @@ class Counting(Executor):
 
 @pytest.mark.slow
 def test_finds_the_same_whoever_evaluates():
-    alone = tune_region(residual(), HARDWARE, budget=100, seed=3)
+    alone = tune_region(residual(), HARDWARE, budget=45, seed=3)
     for pool in (ThreadPoolExecutor(3), ProcessPoolExecutor(1), ProcessPoolExecutor(2)):
         with pool:
-            assert tune_region(residual(), HARDWARE, budget=100, seed=3, executor=pool) == alone
+            assert tune_region(residual(), HARDWARE, budget=45, seed=3, executor=pool) == alone
 
 
 def test_finds_a_better_plan_that_is_right_and_takes_the_cycles_it_says():
     graph, tight = residual(), accelerator(2000, 800, dma_width=4)
-    tuned = tune_region(graph, tight, budget=150)
+    tuned = tune_region(graph, tight, budget=60)
     assert tuned.before == evaluate(graph, choose(graph, tight), tight)
     assert tuned.after < tuned.before
     plan = check(graph, tight, choices=from_plain(tuned.choices.plain()))
@@ -78,7 +78,7 @@ def test_finds_a_better_plan_that_is_right_and_takes_the_cycles_it_says():
 
 @pytest.mark.slow
 def test_a_smaller_budget_is_never_worse_than_none_and_a_larger_one_never_worse_than_it():
-    found = [tune_region(residual(), HARDWARE, budget=budget).after for budget in (1, 20, 60, 120)]
+    found = [tune_region(residual(), HARDWARE, budget=budget).after for budget in (1, 20, 60)]
     assert found == sorted(found, reverse=True)
     assert found[0] <= evaluate(residual(), choose(residual(), HARDWARE), HARDWARE)
 

@@ -391,3 +391,12 @@ def test_a_broadcast_input_is_loaded_once():
     message = "the smallest tile fits local activation memory: 120 bytes needed, 116 bytes there"
     with pytest.raises(PlanError, match=message):
         plan_region(single(layer), accelerator(116, 64))
+
+
+@pytest.mark.parametrize(("nbytes", "there"), [(64, 64), (97, 96)])
+def test_only_whole_words_of_local_memory_hold_a_tile(nbytes, there):
+    samples, hardware = Samples(), replace(accelerator(nbytes), dma_alignment=8)
+    layer = samples.conv2d(samples.tensor((1, 14, 8, 8)), 16, kernel=(4, 3), strides=(2, 2))
+    message = f"the smallest tile fits local activation memory: 97 bytes needed, {there} bytes there"
+    with pytest.raises(PlanError, match=message):
+        plan_region(single(layer), hardware)
