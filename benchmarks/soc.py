@@ -13,7 +13,7 @@ the last against the first.
 
 With --search, instead, how well and how fast parts are found: the seconds for a chain of 200 large layers, and 200
 random graphs of up to 8 layers against all plans of a kind (`tests/plan/lanes/exhaustive.py` says which). That takes
-some minutes.
+some minutes, on all cores.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from itertools import cycle
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Literal
 
@@ -97,6 +100,9 @@ LONGEST = 30
 WITHIN = 1.02
 """The most that the plan of a small graph may take of the best one."""
 
+GRAPHS = 200
+"""The small graphs."""
+
 _PLANS = 10_000
 """The most plans of a small graph that are tried."""
 
@@ -104,7 +110,7 @@ _PLANS = 10_000
 def searched() -> bool:
     """Print how fast a long chain is planned, and how small graphs compare with all of their plans; whether both goals
     are met."""
-    from soc_graphs import Exhaustive, long_chain, small_graphs
+    from soc_graphs import long_chain, small_graphs
 
     chain = long_chain(200)
     before = time.process_time()
@@ -113,18 +119,25 @@ def searched() -> bool:
     print(f"{len(chain.layers)} layers on {PAIR.label}: {plan.cycles:,} cycles, {plan.cycles / plan.bound:.2f} of the")
     print(f"bound, in {seconds:.1f} s; goal {LONGEST} s; {'met' if seconds <= LONGEST else 'missed'}")
     ratios, kinds = [], Counter[object]()
-    for number, graph in enumerate(small_graphs(200)):
-        chip = (PAIR, TWINS)[number % 2]
-        cycles = plan_region(graph, chip).cycles
-        every = Exhaustive(graph, chip, _PLANS)
-        kinds[every.kind] += 1
-        if every.kind is not None:
-            ratios.append(cycles / every.fewest(cycles))
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+        for kind, ratio in pool.map(_against_every_plan, small_graphs(GRAPHS), cycle((PAIR, TWINS))):
+            kinds[kind] += 1
+            ratios += [] if ratio is None else [ratio]
     far = sum(ratio > WITHIN for ratio in ratios)
     print(f"{len(ratios)} of {sum(kinds.values())} random graphs, against every plan of up to {_PLANS:,}: worst")
     print(f"{max(ratios):.3f}, {far} beyond {WITHIN}; {'met' if not far else 'missed'}")
     print("layers of a part and layouts, graphs:", ", ".join(f"{kind}: {count}" for kind, count in kinds.items()))
     return seconds <= LONGEST and not far
+
+
+def _against_every_plan(graph: Graph, chip: Soc) -> tuple[object, float | None]:
+    """The kind of plans of a graph that are tried, and what its plan takes of the best of them; None where there are
+    too many of each kind."""
+    from soc_graphs import Exhaustive
+
+    cycles = plan_region(graph, chip).cycles
+    every = Exhaustive(graph, chip, _PLANS)
+    return every.kind, None if every.kind is None else cycles / every.fewest(cycles)
 
 
 def measured(path: Path, chip: Soc) -> tuple[object, ...]:

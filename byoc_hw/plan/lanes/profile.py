@@ -14,9 +14,10 @@ from byoc_hw.plan.lanes.joint import PlacedPart, main_address, main_rows, needs_
 from byoc_hw.plan.lanes.layouts import in_pieces
 from byoc_hw.plan.lanes.oriented import OrientedPart
 from byoc_hw.plan.order.copies import needed_first
+from byoc_hw.plan.order.dependencies import TouchedBytes
 from byoc_hw.plan.search.planner import mapped_as
 from byoc_hw.plan.stages import Layout, lay_out
-from byoc_hw.plan.steps import ARGUMENT, Copy, Started
+from byoc_hw.plan.steps import ACTIVATIONS, ARGUMENT, WEIGHTS, Copy, Started
 from byoc_hw.plan.work.ops import LocalBuffer
 from byoc_hw.tensor import Tensor
 
@@ -42,6 +43,10 @@ class Action:
 
 LocalBytes = tuple[int, int, int, int, bool]
 """Bytes of a local memory that an action touches: the action, the memory, from and to, and whether it writes."""
+
+LocalPiece = tuple[int, int, int, tuple[int, ...]]
+"""Bytes of a local memory from and to, the action that wrote them last or -1, and those that read them since: of a part
+backwards, the first that writes them, and those that read them before."""
 
 Touched = tuple[int, Started, int, int, int, bool]
 """Bytes of an argument that an action touches: the action, its step, the argument, from and to, whether it writes."""
@@ -82,6 +87,23 @@ class Profile:
             first=[index for index in self.first if actions[index].copies],
             jobs=[index for index, action in enumerate(actions) if not action.copies],
         )
+
+    @cached_property
+    def left(self) -> list[list[LocalPiece]]:
+        """The bytes of each local memory, by address, with the last actions that touch them."""
+        return self._pieces(self.local)
+
+    @cached_property
+    def met(self) -> list[list[LocalPiece]]:
+        """The bytes of each local memory, by address, with the first actions that touch them."""
+        return self._pieces(self.local[::-1])
+
+    def _pieces(self, local: Sequence[LocalBytes]) -> list[list[LocalPiece]]:
+        arrays = [None if action.copies else 0 for action in self.actions]
+        memories = {space: TouchedBytes(arrays) for space in (ACTIVATIONS, WEIGHTS)}
+        for action, space, start, stop, writes in local:
+            memories[space].access(start, stop, writes, action, set())
+        return [list(memories[space].touched()) for space in (ACTIVATIONS, WEIGHTS)]
 
     @cached_property
     def load(self) -> tuple[int, int]:

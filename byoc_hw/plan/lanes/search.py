@@ -12,7 +12,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain, combinations, groupby, islice, pairwise, product, starmap, zip_longest
+from itertools import chain, combinations, groupby, pairwise, product, starmap, zip_longest
 from math import prod
 
 from byoc_hw.errors import PlanError
@@ -56,6 +56,9 @@ _FIRST = 4
 _FIRST_OF_MANY = 3
 """The layouts of a part that are tried everywhere, in small regions and in larger ones, whose many parts take long to
 lay out: the others are tried for parts of the best plan so far."""
+
+_LAID_OUT = 1_000
+"""No further layout of a part is tried when those so far have so many copies and jobs."""
 
 _SLOW = 3
 """Layers are not as a whole where they take more than so many times the cycles of the fastest accelerator, unless they
@@ -650,7 +653,12 @@ class _Search:
                 found = ((as_handed_over(PlacedPart(part, one), outside), pieces) for one, pieces in found)
             self._profiles[key] = [], starmap(profile_of, found)
         known, others = self._profiles[key]
-        known += islice(others, None if most is None else max(most - len(known), 0))
+        while most is None or len(known) < most:
+            left = _LAID_OUT - sum(len(one.actions) for one in known)
+            following = next(others, None) if left > 0 else None
+            if following is None:
+                break
+            known.append(following)
         return known
 
     def _as_one_part(self, most: float) -> Iterator[list[PlacedPart]]:

@@ -7,10 +7,11 @@ from another accelerator that shares the memory.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from byoc_hw.plan.lanes.engine_schedule import NEVER, EngineActions, EngineSchedule
 from byoc_hw.plan.lanes.joint import shifted_behind
-from byoc_hw.plan.lanes.profile import Option
+from byoc_hw.plan.lanes.profile import LocalPiece, Option
 from byoc_hw.tensor import Tensor
 
 Edges = list[tuple[int, int]]
@@ -80,13 +81,28 @@ class Together:
         if key not in self._memory:
             copies = [[action.copies for action in option.profile.actions] for option in (one, other)]
             found = {
-                (a, b)
-                for b, space, start, stop, writes in other.profile.local
-                for a, there, first, last, wrote in one.profile.local
-                if space == there and start + moved[space] < last and first < stop + moved[space] and (writes or wrote)
+                pair
+                for space, by in enumerate(moved)
+                for pair in waits(one.profile.left[space], other.profile.met[space], by)
             }
             self._memory[key] = [(a, b) for a, b in found if copies[0][a] or copies[1][b]]
         return self._memory[key]
+
+
+def waits(left: Sequence[LocalPiece], met: Sequence[LocalPiece], moved: int) -> Iterator[tuple[int, int]]:
+    """The actions of one part, and those of a later one in the same memory that wait for them: the later part's bytes
+    lie `moved` further on. Some pairs come several times."""
+    at = 0
+    for start, stop, writer, readers in met:
+        while at < len(left) and left[at][1] <= start + moved:
+            at += 1
+        for first, _, wrote, read in islice(left, at, None):
+            if first >= stop + moved:
+                break
+            if wrote >= 0:
+                yield from ((wrote, reader) for reader in readers)
+            if writer >= 0:
+                yield from ((before, writer) for before in (wrote, *read) if before >= 0)
 
 
 def _busiest(parts: Sequence[Option]) -> int:

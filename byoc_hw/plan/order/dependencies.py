@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 
 from byoc_hw.plan.work.ops import Access, LocalBuffer, Op
 
 
-class _Memory:
-    """The last writer and the readers since then of each byte of one memory, as pieces by address."""
+class TouchedBytes:
+    """The last writer and the readers since then of each byte of one memory, as pieces by address. `arrays` has the
+    array of each operation, None for copies."""
 
     def __init__(self, arrays: Sequence[int | None]) -> None:
         self.arrays = arrays
@@ -38,6 +40,12 @@ class _Memory:
         if writes:
             self.starts[first:last] = [start]
             pieces[first:last] = [(op, ())]
+
+    def touched(self) -> Iterator[tuple[int, int, int, tuple[int, ...]]]:
+        """The bytes that were touched: from, to, the last writer or -1, and the readers since then."""
+        for (start, stop), (writer, readers) in zip(pairwise(self.starts), self.pieces, strict=False):
+            if writer >= 0 or readers:
+                yield start, stop, writer, readers
 
     def _cut(self, at: int, low: int) -> int:
         """The index of the piece that starts at an address; it is at least `low`."""
@@ -70,7 +78,7 @@ def dependencies(
                 lies[place] = (place.space, offsets[place]) if isinstance(place, LocalBuffer) else (place, 0)
             if writes:
                 last_write[lies[place][0]] = index
-    memories = {key: _Memory(arrays) for key, _ in lies.values()}
+    memories = {key: TouchedBytes(arrays) for key, _ in lies.values()}
     found = []
     for index, some in enumerate(touched):
         before: set[int] = set()

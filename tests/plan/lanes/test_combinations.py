@@ -1,6 +1,8 @@
 """The search for parts against all plans of a kind, where these are few enough to be tried."""
 
+import random
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -14,6 +16,8 @@ from byoc_hw.accelerator import REFERENCE
 from byoc_hw.plan.chip_plan import ElementBox
 from byoc_hw.plan.lanes.cut import PartCut, Piece, Region, boxes_of_piece
 from byoc_hw.plan.lanes.orders import orders
+from byoc_hw.plan.lanes.together import waits
+from byoc_hw.plan.order.dependencies import TouchedBytes
 from byoc_hw.plan.region import plan_region
 from byoc_hw.soc import Soc
 from byoc_hw.tensor import Tensor
@@ -49,6 +53,45 @@ def test_plan_of_a_small_graph_is_as_fast_as_every_plan():
     assert every.fewest(1 << 30) < 1 << 30
     plan = plan_region(graph, PAIR)
     assert plan.bound <= plan.cycles <= every.fewest(1 << 30)
+
+
+def left_by(accesses, jobs):
+    """What some accesses leave, in their order: of an action, from, to, and whether it writes."""
+    memory = TouchedBytes([0 if action in jobs else None for action in range(len(accesses))])
+    for action, start, stop, writes in accesses:
+        memory.access(start, stop, writes, action, set())
+    return list(memory.touched())
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_parts_wait_for_each_other_as_for_every_pair_of_actions_on_the_same_bytes(seed):
+    """Directly, or by others of the same part that wait, as those do that share bytes, and the jobs of an array."""
+    drawn, count, moved = random.Random(seed), 12, 7
+    spans = [[sorted(drawn.sample(range(30), 2)) for _ in range(count)] for _ in range(2)]
+    one, other = ([(at, *span, drawn.random() < 0.5) for at, span in enumerate(some)] for some in spans)
+    jobs = set(range(0, count, 3))
+    behind = [(count + at, start + moved, stop + moved, writes) for at, start, stop, writes in other]
+    every = [*one, *behind]
+
+    def clash(a, b):
+        return a[1] < b[2] and b[1] < a[2] and (a[3] or b[3])
+
+    def is_job(action):
+        return action % count in jobs
+
+    follows = {
+        (a[0], b[0])
+        for a, b in combinations(every, 2)
+        if (is_job(a[0]) and is_job(b[0])) or (clash(a, b) and (a[0] >= count or b[0] < count))
+    }
+    found = waits(left_by(one, jobs), left_by(other[::-1], jobs), moved)
+    pairs = {(a, count + b) for a, b in found if not (a in jobs and b in jobs)}
+    assert all(clash(every[a], every[b]) for a, b in pairs)
+    reached = follows | pairs
+    for middle in range(2 * count):
+        reached |= {(a, b) for a, x in reached if x == middle for y, b in reached if y == middle}
+    needed = {(a[0], b[0]) for a in one for b in behind if clash(a, b)}
+    assert needed <= reached
 
 
 def test_rows_of_layers_are_cut_though_others_read_one_of_them():
