@@ -20,7 +20,7 @@ from byoc_hw.graph import Concat, Graph, Layer, Slice, Weighted, Whole
 from byoc_hw.plan.array.mapped import MappedGraph, map_graph
 from byoc_hw.plan.array.weight_blocks import SHARES, cut
 from byoc_hw.plan.bound.prices import cycles_bound
-from byoc_hw.plan.choices import Blocks, Choices, Group
+from byoc_hw.plan.choices import PIECES, Blocks, Choices, Group
 from byoc_hw.plan.order.finer import MOST_ORDERED
 from byoc_hw.plan.search.alike import Known, layer_sizes
 from byoc_hw.plan.search.measured import Alone, MeasuredRuns, least_one_by_one
@@ -251,12 +251,13 @@ def _moves(space: SearchSpace, found: Layout) -> Iterator[Choices]:
 
 
 def _in_turn(found: Layout, too_large: Sequence[Choices]) -> Iterator[Choices]:
-    """Choices that did not fit, with new groups whose stripes are copied and computed in turn: these take less local
-    memory. The list grows while the moves before these are tried."""
+    """Choices that did not fit, with new groups whose stripes are copied and computed in turn, as a whole or in pieces:
+    these take less local memory. The list grows while the moves before these are tried."""
     known = found.choices.groups
     for choices in too_large:
-        groups = (one if one in known else replace(one, overlap=False) for one in choices.groups)
-        yield replace(choices, groups=tuple(groups))
+        for pieces in PIECES[:2]:
+            groups = (one if one in known else replace(one, overlap=False, pieces=pieces) for one in choices.groups)
+            yield replace(choices, groups=tuple(groups))
 
 
 def _waits(found: Layout) -> list[int]:
@@ -318,6 +319,8 @@ def _stripes(space: SearchSpace, choices: Choices, at: int, first: int, stop: in
         yield choices.with_group(at, replace(group, resident=not group.resident))
         if not group.resident:
             yield choices.with_group(at, replace(group, alternating=not group.alternating))
+        for count in _next_to(PIECES, group.pieces):
+            yield choices.with_group(at, replace(group, pieces=count))
 
 
 def _next_to(options: Sequence[int], value: int) -> list[int]:
