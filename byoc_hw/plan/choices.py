@@ -33,7 +33,7 @@ class Tiling:
         return f"{self.rows}x{self.columns}x{self.channels} from {self.depth} channels{order}"
 
 
-PIECES = (1, 2, 4, 8)
+PIECES = (1, 4)
 """The pieces of stripes, patches and tiles that are tried."""
 
 

@@ -18,7 +18,7 @@ from byoc_hw.graph import Layer
 from byoc_hw.plan.array.mapped import MappedGraph
 from byoc_hw.plan.array.weight_blocks import all_bytes
 from byoc_hw.plan.bound.latency import reads_all
-from byoc_hw.plan.choices import Blocks, Choices, Group
+from byoc_hw.plan.choices import PIECES, Blocks, Choices, Group
 from byoc_hw.plan.search.alike import Known
 from byoc_hw.plan.search.grouping import Grouping
 from byoc_hw.plan.stages import cycles_of_groups
@@ -28,9 +28,6 @@ Alone = Callable[[Layer], "tuple[Group, Blocks | None] | None"]
 
 _ROUNDS = 4
 """How often the estimates are corrected."""
-
-_PIECES = 4
-"""The pieces in which units that take turns are tried."""
 
 _NEAR = 1.1
 """How near the cycles of its jobs a run is good enough."""
@@ -130,7 +127,7 @@ class MeasuredRuns:
             for run in runs:
                 stop = first + len(run.groups)
                 jobs = sum(map(self.mapped.cycles_of, range(run.first, run.stop)))
-                finer = tuple(replace(one, pieces=_PIECES) if _takes_turns(one) else one for one in run.groups)
+                finer = tuple(replace(one, pieces=PIECES[-1]) if _takes_turns(one) else one for one in run.groups)
                 if finer != run.groups and run.cycles > _NEAR * jobs:
                     groups = (*choices.groups[:first], *finer, *choices.groups[stop:])
                     self._run(replace(choices, groups=groups), first, stop)

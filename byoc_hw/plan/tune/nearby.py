@@ -74,7 +74,13 @@ _BUSY = 2
 
 def cut_finely(found: Layout, tried: Sequence[Layout]) -> Layout:
     """The best of a plan and of those that were tried, with copies and jobs cut where engines wait."""
-    plans = (found, *nsmallest(_FAST, tried, _cycles), *nsmallest(_BUSY, tried, _least))
+    whole = [one for one in tried if all(group.pieces == 1 for group in one.choices.groups)]  # more of it can be cut
+    plans = (
+        found,
+        *nsmallest(_FAST, tried, _cycles),
+        *nsmallest(_FAST, whole, _cycles),
+        *nsmallest(_BUSY, tried, _least),
+    )
     best = found
     for one in {plan.choices: plan for plan in plans}.values():
         if not one.choices.apart and one.order.jobs and 2 * len(one.work.ops) <= MOST_ORDERED:
@@ -255,7 +261,7 @@ def _in_turn(found: Layout, too_large: Sequence[Choices]) -> Iterator[Choices]:
     these take less local memory. The list grows while the moves before these are tried."""
     known = found.choices.groups
     for choices in too_large:
-        for pieces in PIECES[:2]:
+        for pieces in PIECES:
             groups = (one if one in known else replace(one, overlap=False, pieces=pieces) for one in choices.groups)
             yield replace(choices, groups=tuple(groups))
 
@@ -319,7 +325,7 @@ def _stripes(space: SearchSpace, choices: Choices, at: int, first: int, stop: in
         yield choices.with_group(at, replace(group, resident=not group.resident))
         if not group.resident:
             yield choices.with_group(at, replace(group, alternating=not group.alternating))
-        for count in _next_to(PIECES, group.pieces):
+        for count in _next_to(PIECES, group.pieces) if not group.overlap else ():
             yield choices.with_group(at, replace(group, pieces=count))
 
 
