@@ -22,7 +22,7 @@ from byoc_hw.plan.work.halves import copy_cuts, copy_halves, row_cuts, row_halve
 from byoc_hw.plan.work.ops import Access, LocalBuffer, Op
 from byoc_hw.plan.work.units import Unit
 
-Pieces = list[list[Op]]
+LayerPieces = list[list[Op]]
 """What is done for each piece of a layer."""
 
 
@@ -48,7 +48,8 @@ def _in_pieces(
     """A unit with its jobs cut in up to `pieces` of its group, and its loads and stores where these begin and end.
 
     Where all weights of the group stay, a layer does all jobs of a piece before the next one. What it makes for stores
-    alone, not in a buffer that is `shared` with other units, has a buffer for each piece then, which is stored at once.
+    alone, not in a buffer that is `shared` with other units, has a buffer for each piece then. Where units take turns,
+    that is stored at once; else the next one, whose loads come before the jobs of this one, may read what is stored.
     """
     runs = [_pieces_of(list(some), group, layers, accelerator) for _, some in groupby(unit.jobs, key=_run)]
     needed: dict[LocalBuffer, list[int]] = {}  # ends of what the first run of a buffer reads, piece by piece
@@ -63,7 +64,7 @@ def _in_pieces(
     jobs = list[Op]()
     for run in runs:
         pieces = run
-        for name in ("ofm", "psum"):
+        for name in ("psum",) if unit.overlap else ("ofm", "psum"):
             pieces, stores = _in_own_buffers(pieces, name, stores, theirs, accelerator.dma_alignment)
         jobs += _flat(pieces)
     return replace(unit, loads=loads, jobs=jobs, stores=stores)
@@ -74,7 +75,7 @@ def _run(op: Op) -> tuple[int, bool]:
     return op.layer, op.is_job or any(one.space == WEIGHTS for one in op.local.values())
 
 
-def _flat(pieces: Pieces) -> list[Op]:
+def _flat(pieces: LayerPieces) -> list[Op]:
     return [op for some in pieces for op in some]
 
 
@@ -84,7 +85,7 @@ def _touched(parts: Iterable[Sequence[Op]]) -> Iterator[LocalBuffer]:
         yield from {buffer for op in ops for buffer in op.local.values()}
 
 
-def _pieces_of(run: list[Op], group: Group, layers: Sequence[Layer], accelerator: Accelerator) -> Pieces:
+def _pieces_of(run: list[Op], group: Group, layers: Sequence[Layer], accelerator: Accelerator) -> LayerPieces:
     """Jobs of a layer in pieces. Weights that do not stay are used for all pieces before the next ones come."""
     cut = [list(_job_pieces(op, group.pieces, layers, accelerator)) for op in run]
     counts = {len(some) for op, some in zip(run, cut, strict=True) if op.is_job}
@@ -94,8 +95,8 @@ def _pieces_of(run: list[Op], group: Group, layers: Sequence[Layer], accelerator
 
 
 def _in_own_buffers(
-    pieces: Pieces, name: str, stores: list[Op], theirs: Set[LocalBuffer], alignment: int
-) -> tuple[Pieces, list[Op]]:
+    pieces: LayerPieces, name: str, stores: list[Op], theirs: Set[LocalBuffer], alignment: int
+) -> tuple[LayerPieces, list[Op]]:
     """The pieces of a layer, each with the stores of what it makes, in a buffer of its own; and the stores that are
     left. As they are where others use that buffer, too, or a store takes what two pieces make."""
     buffers = {op.local[name] for op in _flat(pieces) if name in op.local}
@@ -105,7 +106,7 @@ def _in_own_buffers(
     spans = [_span(some, buffer) for some in pieces]
     if any(start == stop for start, stop in spans):
         return pieces, stores
-    mine: Pieces = [[] for _ in pieces]
+    mine: LayerPieces = [[] for _ in pieces]
     left = list[Op]()
     for op in stores:
         local = _local(op)
@@ -116,7 +117,7 @@ def _in_own_buffers(
         if at is None or (local[1] - spans[at][0]) % alignment:
             return pieces, stores
         mine[at].append(op)
-    found: Pieces = []
+    found: LayerPieces = []
     for some, (start, stop), behind in zip(pieces, spans, mine, strict=True):
         part = LocalBuffer(buffer.name, buffer.space, stop - start)
         found.append([_moved(one, buffer, part, start) for one in (*some, *behind)])
@@ -157,7 +158,7 @@ def _job_pieces(op: Op, count: int, layers: Sequence[Layer], accelerator: Accele
     yield op
 
 
-def _ends(pieces: Pieces, *, writes: bool) -> dict[LocalBuffer, list[int]]:
+def _ends(pieces: LayerPieces, *, writes: bool) -> dict[LocalBuffer, list[int]]:
     """The end of what each piece of a layer reads, or writes, of each buffer of activations."""
     found: dict[LocalBuffer, list[int]] = {}
     for some in pieces:
