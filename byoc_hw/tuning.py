@@ -56,9 +56,9 @@ _CHOICES = structure(
                         dict.fromkeys(("rows", "columns", "channels", "depth"), _COUNT)
                         | dict.fromkeys(("rows_outer", "whole_ifm"), boolean)
                     ),
-                    **dict.fromkeys(("columns", "slices"), _COUNT),
+                    **dict.fromkeys(("columns", "slices", "pieces"), _COUNT),
                     "kept": list_of(integer(high=_LARGEST)),
-                    "alternating": boolean,
+                    **dict.fromkeys(("alternating", "summed"), boolean),
                 },
             )
         ),

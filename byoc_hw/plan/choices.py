@@ -33,6 +33,10 @@ class Tiling:
         return f"{self.rows}x{self.columns}x{self.channels} from {self.depth} channels{order}"
 
 
+PIECES = (1, 4)
+"""The pieces of stripes, patches and tiles that are tried."""
+
+
 @dataclass(frozen=True)
 class Group:
     """Consecutive layers that are computed stripe by stripe, one after the other in each stripe.
@@ -54,6 +58,9 @@ class Group:
     computed together with the one before them, so many slices of their channels one after the other: what lies between
     them is never in local memory with all of its channels. With `summed`, a layer behind them that sums over channels
     adds up their slices as these are made, and local memory has its partial sums in place of all that it reads.
+
+    With several `pieces` the copies and jobs of a stripe, a patch or a tile are cut by rows: the next one is loaded
+    piece by piece over what is used up, and what is made is stored piece by piece.
     """
 
     layers: int
@@ -67,6 +74,7 @@ class Group:
     kept: frozenset[int] = frozenset()
     alternating: bool = False
     summed: bool = False
+    pieces: int = 1
 
     @property
     def patched(self) -> bool:
@@ -84,7 +92,7 @@ class Group:
         }
         if self.tiling is not None:
             plain["tiling"] = vars(self.tiling)
-        for name in ("columns", "slices"):
+        for name in ("columns", "slices", "pieces"):
             if getattr(self, name) > 1:
                 plain[name] = getattr(self, name)
         if self.kept:
@@ -108,6 +116,8 @@ class Group:
         if self.stripes > 1 or self.patched or self.tiling is not None:
             parts += ["overlap"] * self.overlap + ["resident weights"] * self.resident
             parts += ["alternating weights"] * self.alternating
+        if self.pieces > 1:
+            parts.append(f"in {self.pieces} pieces")
         return "  ".join(parts)
 
 
@@ -229,6 +239,7 @@ def _group(plain: Mapping[str, Any]) -> Group:
         frozenset(map(int, plain.get("kept", ()))),
         bool(plain.get("alternating", False)),
         bool(plain.get("summed", False)),
+        _positive(plain.get("pieces", 1)),
     )
 
 

@@ -9,7 +9,7 @@ layer alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -18,7 +18,7 @@ from byoc_hw.graph import Layer
 from byoc_hw.plan.array.mapped import MappedGraph
 from byoc_hw.plan.array.weight_blocks import all_bytes
 from byoc_hw.plan.bound.latency import reads_all
-from byoc_hw.plan.choices import Blocks, Choices, Group
+from byoc_hw.plan.choices import PIECES, Blocks, Choices, Group
 from byoc_hw.plan.search.alike import Known, layer_sizes
 from byoc_hw.plan.search.grouping import Grouping
 from byoc_hw.plan.stages import cycles_of_groups
@@ -31,6 +31,9 @@ _ROUNDS = 8
 
 _GAIN = 0.999
 """Rounds go on while each leaves at most this part of the cycles that there were before it."""
+
+_NEAR = 1.1
+"""How near the cycles of its jobs a run is good enough."""
 
 _TOO_BOLD = 1.5
 """What is put on the estimate of groups that turn out not to fit."""
@@ -87,14 +90,14 @@ class MeasuredRuns:
                 pass
             if not (any(measured) or alone) or 0 < _GAIN * before < self.cycles:
                 break
-        found = []
-        for halos in (True, False):
-            runs = self._shortest({}, halos=halos)
-            if runs is not None:
-                groups = tuple(group for run in runs for group in run.groups)
-                blocks = tuple(cut for run in runs for cut in run.blocks)
-                found.append(self._grouping.choices(groups, blocks))
-        return list(dict.fromkeys(found))
+        self._in_pieces()
+        found = (self._shortest({}, halos=halos) for halos in (True, False))
+        return list(dict.fromkeys(self._choices(runs) for runs in found if runs is not None))
+
+    def _choices(self, runs: Sequence[MeasuredRun]) -> Choices:
+        """The choices of runs from the first layer to the last."""
+        groups = tuple(group for run in runs for group in run.groups)
+        return self._grouping.choices(groups, tuple(cut for run in runs for cut in run.blocks))
 
     # ------------------------------------------------------------ what is measured
 
@@ -120,6 +123,20 @@ class MeasuredRuns:
             for one in some:
                 grouping.correct(one.key, one.cycles * factor, one.group)
         return len(self._measured) > before
+
+    def _in_pieces(self) -> None:
+        """Measure the fastest runs with the units that take turns in pieces, where the array waits."""
+        for runs in filter(None, (self._shortest({}, halos=halos) for halos in (True, False))):
+            choices = self._choices(runs)
+            first = 0
+            for run in runs:
+                stop = first + len(run.groups)
+                jobs = sum(map(self.mapped.cycles_of, range(run.first, run.stop)))
+                finer = tuple(replace(one, pieces=PIECES[-1]) if _takes_turns(one) else one for one in run.groups)
+                if finer != run.groups and run.cycles > _NEAR * jobs:
+                    groups = (*choices.groups[:first], *finer, *choices.groups[stop:])
+                    self._run(replace(choices, groups=groups), first, stop)
+                first = stop
 
     def _run(self, choices: Choices, first: int, stop: int) -> int | None:
         """Cycles of the groups `first` to `stop` (not included) of some choices; None where they do not fit."""
@@ -199,6 +216,12 @@ def least_one_by_one(mapped: MappedGraph) -> float:
     """Cycles that no plan of each layer alone goes below."""
     layers, works = mapped.mapping.layers, mapped.mapping.works
     return sum(_least_alone(index, mapped) for index in range(len(layers)) if works(index))
+
+
+def _takes_turns(group: Group) -> bool:
+    """Whether the stripes, patches or tiles of a group are copied and computed in turn, each as a whole."""
+    several = group.stripes > 1 or group.patched or group.tiling is not None
+    return several and not group.overlap and group.pieces == 1
 
 
 def _runs(choices: Choices) -> list[tuple[int, int]]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
 
-from byoc_hw.plan.choices import Choices, Group
+from byoc_hw.plan.choices import PIECES, Choices, Group
 from byoc_hw.plan.tune.space import SearchSpace
 
 
@@ -120,12 +120,13 @@ def _keep(space: SearchSpace, choices: Choices, random: Random) -> Choices | Non
 
 
 def _flag(space: SearchSpace, choices: Choices, random: Random) -> Choices | None:
-    """Toggle a group's overlap, or whether its weights stay, or come in alternating order."""
+    """Toggle a group's overlap, or whether its weights stay, or come in alternating order; or cut it in pieces."""
     at = random.randrange(len(choices.groups))
     group = choices.groups[at]
     options = [replace(group, overlap=not group.overlap), replace(group, resident=not group.resident)]
     if not group.resident:
         options.append(replace(group, alternating=not group.alternating))
+    options.append(replace(group, pieces=random.choice(PIECES)))
     return choices.with_group(at, random.choice(options))
 
 

@@ -20,7 +20,7 @@ from byoc_hw.graph import Concat, Graph, Layer, Slice, Weighted, Whole
 from byoc_hw.plan.array.mapped import MappedGraph, map_graph
 from byoc_hw.plan.array.weight_blocks import SHARES, cut
 from byoc_hw.plan.bound.prices import cycles_bound, known_bound
-from byoc_hw.plan.choices import Blocks, Choices, Group
+from byoc_hw.plan.choices import PIECES, Blocks, Choices, Group
 from byoc_hw.plan.order.finer import MOST_ORDERED
 from byoc_hw.plan.search.alike import Known, layer_sizes
 from byoc_hw.plan.search.measured import Alone, MeasuredRuns, least_one_by_one
@@ -74,7 +74,13 @@ _BUSY = 2
 
 def cut_finely(found: Layout, tried: Sequence[Layout]) -> Layout:
     """The best of a plan and of those that were tried, with copies and jobs cut where engines wait."""
-    plans = (found, *nsmallest(_FAST, tried, _cycles), *nsmallest(_BUSY, tried, _least))
+    whole = [one for one in tried if all(group.pieces == 1 for group in one.choices.groups)]  # more of it can be cut
+    plans = (
+        found,
+        *nsmallest(_FAST, tried, _cycles),
+        *nsmallest(_FAST, whole, _cycles),
+        *nsmallest(_BUSY, tried, _least),
+    )
     best = found
     for one in {plan.choices: plan for plan in plans}.values():
         if not one.choices.apart and one.order.jobs and 2 * len(one.work.ops) <= MOST_ORDERED:
@@ -251,12 +257,13 @@ def _moves(space: SearchSpace, found: Layout) -> Iterator[Choices]:
 
 
 def _in_turn(found: Layout, too_large: Sequence[Choices]) -> Iterator[Choices]:
-    """Choices that did not fit, with new groups whose stripes are copied and computed in turn: these take less local
-    memory. The list grows while the moves before these are tried."""
+    """Choices that did not fit, with new groups whose stripes are copied and computed in turn, as a whole or in pieces:
+    these take less local memory. The list grows while the moves before these are tried."""
     known = found.choices.groups
     for choices in too_large:
-        groups = (one if one in known else replace(one, overlap=False) for one in choices.groups)
-        yield replace(choices, groups=tuple(groups))
+        for pieces in PIECES:
+            groups = (one if one in known else replace(one, overlap=False, pieces=pieces) for one in choices.groups)
+            yield replace(choices, groups=tuple(groups))
 
 
 def _waits(found: Layout) -> list[int]:
@@ -318,6 +325,8 @@ def _stripes(space: SearchSpace, choices: Choices, at: int, first: int, stop: in
         yield choices.with_group(at, replace(group, resident=not group.resident))
         if not group.resident:
             yield choices.with_group(at, replace(group, alternating=not group.alternating))
+        for count in _next_to(PIECES, group.pieces) if not group.overlap else ():
+            yield choices.with_group(at, replace(group, pieces=count))
 
 
 def _next_to(options: Sequence[int], value: int) -> list[int]:

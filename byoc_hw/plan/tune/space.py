@@ -19,7 +19,7 @@ from byoc_hw.plan.array.packing import bands
 from byoc_hw.plan.array.storage import Storage, can_tile
 from byoc_hw.plan.array.weight_blocks import cut, fits
 from byoc_hw.plan.array.window import extents
-from byoc_hw.plan.choices import Blocks, Choices, Group, Tiling
+from byoc_hw.plan.choices import PIECES, Blocks, Choices, Group, Tiling
 from byoc_hw.plan.search.patch_estimate import column_counts, slice_counts
 from byoc_hw.plan.search.single_layer import tilings
 from byoc_hw.plan.work.halo import keepable
@@ -285,7 +285,8 @@ class SearchSpace:
         overlap = once or (group.overlap and self.limits.overlap)
         resident = once or (group.resident and self.limits.resident)
         alternating = group.alternating and self.limits.resident and not (resident or group.patched or group.tiling)
-        return replace(group, overlap=overlap, resident=resident, alternating=alternating)
+        pieces = 1 if once else _nearest(PIECES, group.pieces)
+        return replace(group, overlap=overlap, resident=resident, alternating=alternating, pieces=pieces)
 
 
 def _nearest(options: Sequence[int], value: int) -> int:

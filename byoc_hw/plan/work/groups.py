@@ -13,6 +13,7 @@ from byoc_hw.plan.work.builder import WorkBuilder
 from byoc_hw.plan.work.flash import FlashImage
 from byoc_hw.plan.work.moved import moved
 from byoc_hw.plan.work.patches import patches
+from byoc_hw.plan.work.pieces import units_in_pieces
 from byoc_hw.plan.work.stripes import stripes
 from byoc_hw.plan.work.tiles import tiled
 from byoc_hw.plan.work.units import Work, in_order, starts_of
@@ -48,7 +49,7 @@ def region_work(mapped: MappedGraph, choices: Choices, some: Container[int] | No
             stripes(region, number, indices)
     if some is None:
         region.pass_through()
-    units = region.units
+    units = units_in_pieces(region.units, choices.groups, region.layers, region.accelerator)
     alignment = region.accelerator.dma_alignment
     return Work(tuple(in_order(units)), region.homes, alignment, starts_of(units)), region.flash
 
