@@ -28,7 +28,7 @@ class Following(Machine):
     def __init__(self, plan, hardware, inputs, flash=b"", before=None):
         super().__init__(plan, hardware, inputs)
         self.brought = {ACTIVATIONS: set(), WEIGHTS: set()}
-        self.ahead = 0  # the copies for the next region
+        self.ahead = []  # the copies for the next region
         if plan.ahead:
             self.memories[plan.ahead_space] = Memory("ahead", flash, written=True)
         if plan.after:
@@ -41,14 +41,14 @@ class Following(Machine):
     def copy(self, copy):
         access = super().copy(copy)
         if self.plan.ahead and copy.source.space == self.plan.ahead_space:
-            self.ahead += 1
+            self.ahead.append(access)
             for space, byte in access.writes:
                 self.brought[space].add(byte)
         return access
 
     def in_flight_at_the_end(self):
-        """What is not for the next region; no copy is behind those that are."""
-        return self.in_flight[: len(self.in_flight) - self.ahead] if self.ahead else self.in_flight
+        """What is not for the next region."""
+        return [access for _, access in self.in_flight if not any(access is other for other in self.ahead)]
 
 
 def joined(graphs, hardware, host=True):

@@ -250,7 +250,7 @@ class _Planner:
         self.program, workspaces = with_moments(self.program, infos, self.allocations, self.loops, ALIGNMENT)
         self.tvm_arena = tvm_arena(infos, pressure)
         offsets = self.place(self.program, workspaces)
-        check_apart(self.program, infos, offsets)
+        check_apart(self.program, infos, offsets, self.allocations)
         self.placed = True
         return {info: PoolAllocation(info.pool_candidates[0], offsets[str(info.name_hint)]) for info in infos}
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import tvm
@@ -184,36 +184,57 @@ def _callers(
 
     TVM names a workspace after its allocation, with a number appended where the name is taken.
     """
-    possible = [
-        index
-        for index, call in enumerate(program.calls)
-        if isinstance(call, HostCall)
-        and all(
-            any(spaces[name].nbytes == nbytes and _numbered(name, stem) for stem, nbytes in there)
-            for there in [allocated[call.symbol]]
-            for name in family
-        )
-    ]
+    possible = _allocating(family, {name: spaces[name].nbytes for name in family}, program, allocated)
     alive = {tensor for name in family for tensor in spaces[name].apart & tensors}
     within = [index for index in possible if alive <= _live_at(program, index)]
     through = [index for index in within if _live_at(program, index, arguments=False) <= alive]
     return through or within or possible
 
 
-def check_apart(program: Program, infos: Sequence[BufferInfo], offsets: Mapping[str, int]) -> None:
+def _allocating(
+    names: Iterable[str],
+    sizes: Mapping[str, int],
+    program: Program,
+    allocated: Mapping[str, list[tuple[str, int]]],
+) -> list[int]:
+    """The calls of functions that have allocations of all these names and sizes."""
+    return [
+        index
+        for index, call in enumerate(program.calls)
+        if isinstance(call, HostCall)
+        and all(
+            any(sizes[name] == nbytes and _numbered(name, stem) for stem, nbytes in there)
+            for there in [allocated[call.symbol]]
+            for name in names
+        )
+    ]
+
+
+def check_apart(
+    program: Program,
+    infos: Sequence[BufferInfo],
+    offsets: Mapping[str, int],
+    allocated: Mapping[str, list[tuple[str, int]]],
+) -> None:
     """Raise `PlanError` where a workspace shares bytes with a tensor or workspace that it conflicts with.
 
     Checks the inferred callers in every build. Conflicts between two tensors are not checked: TVM does
-    not know how a region uses its arguments.
+    not know how a region uses its arguments. Neither are those of a workspace and a tensor that is live during no
+    call that may use the workspace: where several calls share a function, TVM takes what one of them is given for
+    what all are given.
     """
     tensors = {buffer.name for call in program.calls for buffer in arguments_of(call)}
+    sizes = {str(info.name_hint): int(info.size_bytes) for info in infos}
     for info in infos:
-        start = offsets[str(info.name_hint)]
-        for other in info.conflicts:
-            begin = offsets[str(other.name_hint)]
-            apart = start + int(info.size_bytes) <= begin or begin + int(other.size_bytes) <= start
-            if not apart and not {str(info.name_hint), str(other.name_hint)} <= tensors:
-                raise PlanError(f"{info.name_hint} and {other.name_hint} are alive at once: they share bytes")
+        name = str(info.name_hint)
+        for other in (str(one.name_hint) for one in info.conflicts):
+            apart = offsets[name] + sizes[name] <= offsets[other] or offsets[other] + sizes[other] <= offsets[name]
+            if apart or {name, other} <= tensors:
+                continue
+            workspaces, (*beside,) = {name, other} - tensors, {name, other} & tensors
+            calls = _allocating(workspaces, sizes, program, allocated)
+            if not beside or any(beside[0] in _live_at(program, index) for index in calls):
+                raise PlanError(f"{name} and {other} are alive at once: they share bytes")
 
 
 def _numbered(name: str, stem: str) -> bool:

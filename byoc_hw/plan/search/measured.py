@@ -29,8 +29,11 @@ Alone = Callable[[Layer], "tuple[Group, Blocks | None] | None"]
 _ROUNDS = 8
 """How often the estimates are corrected at most."""
 
+_SURE = 4
+"""So many rounds are made, whatever they gain."""
+
 _GAIN = 0.999
-"""Rounds go on while each leaves at most this part of the cycles that there were before it."""
+"""Further rounds are made while each leaves at most this part of the cycles that there were before it."""
 
 _NEAR = 1.1
 """How near the cycles of its jobs a run is good enough."""
@@ -82,13 +85,14 @@ class MeasuredRuns:
         if start is not None:
             for first, stop in _runs(start):
                 self._run(start, first, stop)
-        for _ in range(_ROUNDS):
+        for number in range(1, _ROUNDS + 1):
             before = self.cycles
             measured = [self._estimated(grouping) for grouping in self._groupings]
             alone = self._shortest_with_bounds()
             while alone and self._shortest_with_bounds():
                 pass
-            if not (any(measured) or alone) or 0 < _GAIN * before < self.cycles:
+            gains = not 0 < _GAIN * before < self.cycles
+            if not (any(measured) or alone) or (number >= _SURE and not gains):
                 break
         self._in_pieces()
         found = (self._shortest({}, halos=halos) for halos in (True, False))
