@@ -1,11 +1,16 @@
 """Buffers of host functions that share bytes: never two that one loop uses."""
 
+from types import SimpleNamespace
+
 import pytest
 from bit_exact import assert_equals_tvm, input_arrays
 from relay_samples import const, module, variable
 from tvm import relay
 
 import byoc_hw
+from byoc_hw.errors import PlanError
+from byoc_hw.frontend.relay.host_memory import check_apart
+from byoc_hw.program import Buffer, HostCall, Program
 
 
 def batch_matmul():
@@ -25,3 +30,37 @@ def roi_align():
 def test_a_workspace_does_not_overwrite_what_the_next_round_of_its_loop_reads(model):
     mod = model()
     assert_equals_tvm(byoc_hw.build(mod), mod, mod, list(input_arrays(mod)))
+
+
+def info(name, nbytes, *conflicts):
+    return SimpleNamespace(
+        name_hint=name, size_bytes=nbytes, conflicts=[SimpleNamespace(name_hint=n) for n in conflicts]
+    )
+
+
+def check(space_at, *conflicts):
+    """Two means in a chain, and a rounding with one function before each: t is made and read between the means."""
+    x, first, t, then, second, last = (Buffer(name, 32) for name in ("x", "first", "t", "then", "second", "last"))
+    calls = [
+        ("mean", x, first),
+        ("round", first, t),
+        ("copy", t, then),
+        ("mean", then, second),
+        ("round", second, last),
+    ]
+    program = Program("net", (), (), tuple(HostCall(symbol, (one, other)) for symbol, one, other in calls))
+    offsets = {"first": 96, "t": 32, "then": 64, "second": 128, "last": 160, "sum": space_at}
+    infos = [info(name, 32, *(conflicts if name == "sum" else ())) for name in offsets]
+    check_apart(program, infos, offsets, {"mean": [("sum", 32)], "round": [], "copy": []})
+
+
+def test_a_workspace_may_lie_where_no_tensor_lives_while_its_functions_run():
+    """TVM says of t that it lives until the second rounding, as both have one function."""
+    check(32, "t", "then", "second")
+    check(0, "t", "then", "second")
+
+
+@pytest.mark.parametrize(("space_at", "beside"), [(64, "then"), (127, "second"), (159, "second"), (96, "first")])
+def test_a_workspace_on_bytes_of_a_tensor_that_its_function_touches_is_refused(space_at, beside):
+    with pytest.raises(PlanError, match=f"sum and {beside} are alive at once: they share bytes"):
+        check(space_at, "t", beside)
