@@ -109,11 +109,11 @@ class Samples:
         return Dense(**self.weighted(ifm, ofm, (channels, ifm.shape[1]), bits))
 
     def add(self, ifm, ifm2, rounding="upward", *, subtract=""):
-        ofm = self.tensor(ifm.shape)
+        name, ofm = self.name("layer"), self.tensor(ifm.shape)
         largest = max(one.quantization.scale[0] for one in (ifm, ifm2))
         if largest > 1:  # of products of products
             ofm = replace(ofm, quantization=Quantization((float(np.float32(largest)),), ofm.quantization.zero_point))
-        return Add(self.name("layer"), (), ifm, ofm, ifm2, rounding=rounding, subtract=subtract)
+        return Add(name, (), ifm, ofm, ifm2, rounding=rounding, subtract=subtract)
 
     def mul(self, ifm, ifm2, rounding="upward"):
         scale = float(np.float32(ifm.quantization.scale[0] * ifm2.quantization.scale[0] * self.random.uniform(40, 200)))
