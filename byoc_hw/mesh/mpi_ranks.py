@@ -7,9 +7,13 @@ A message of a channel is sent once the one before it has been received, which h
 
 from __future__ import annotations
 
+import array
+import fcntl
 import os
 import platform
+import stat
 import sys
+import termios
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -34,6 +38,9 @@ where nothing ever comes."""
 
 _HEALTH = 0.5
 """Seconds between two messages that say how far the PEs of a rank are."""
+
+_SECONDS_TO_READ = 5.0
+"""How long a rank that ends the run waits for the launcher to read its last line."""
 
 _HEALTH_TAG, _FIRST_CHANNEL_TAG = 1, 2
 
@@ -95,8 +102,19 @@ def _mpi() -> Any:
 
 def _abort(world: Any, message: str) -> NoReturn:
     print(f"rank {world.rank}: {message}", file=sys.stderr, flush=True)
+    _wait_until_read(sys.stderr.fileno())
     world.Abort(1)
     os._exit(1)  # where a rank of another machine stands still, MPI's abort returns
+
+
+def _wait_until_read(descriptor: int) -> None:
+    """Wait until the launcher has read what was written to a pipe: at an abort it may end without doing so."""
+    unread, end = array.array("i", [0]), time.monotonic() + _SECONDS_TO_READ
+    while stat.S_ISFIFO(os.fstat(descriptor).st_mode) and time.monotonic() < end:
+        fcntl.ioctl(descriptor, termios.FIONREAD, unread)
+        if not unread[0]:
+            return
+        time.sleep(_PAUSE)
 
 
 class _Rank:

@@ -6,8 +6,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ import pytest
 from byoc_hw import Project
 from byoc_hw.__main__ import main
 from byoc_hw.demo import heldout, model_path
+from byoc_hw.mesh import mpi_ranks
 from byoc_hw.mesh.built_mesh import MeshProject
 
 pytest.importorskip("mpi4py", reason="pip install byoc-hw[mesh]")
@@ -160,6 +163,29 @@ def test_a_rank_that_stands_still_is_named(directory, tmp_path, more):
     code, said, _ = signalled(command(directory, 2, *options, *more), output, 2, 1, signal.SIGSTOP)
     assert code != 0
     assert "rank 0: no frame for 2 seconds: slow, or stuck, is rank 1, PE (0, 4)" in said
+
+
+def test_a_rank_aborts_once_its_last_line_is_read(monkeypatch):
+    reader, writer = os.pipe()
+    line = b"rank 0: what went wrong\n"
+    read = []
+
+    def abort(code):
+        raise SystemExit(code, b"".join(read))
+
+    def launcher():
+        time.sleep(0.3)
+        read.append(os.read(reader, 1000))
+
+    thread = threading.Thread(target=launcher)
+    thread.start()
+    with os.fdopen(writer, "w") as stream:
+        monkeypatch.setattr(sys, "stderr", stream)
+        with pytest.raises(SystemExit) as ended:
+            mpi_ranks._abort(SimpleNamespace(rank=0, Abort=abort), "what went wrong")
+    thread.join()
+    os.close(reader)
+    assert ended.value.args == (1, line)
 
 
 def test_a_rank_of_the_second_machine_that_stands_still_is_named(copies, tmp_path):
