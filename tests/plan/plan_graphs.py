@@ -300,7 +300,9 @@ def choices(draw, graph, hardware):
         kept = draw(st.sampled_from([frozenset(), frozenset(range(count))]))
         summed = slices > 1 and draw(st.booleans())
         stripes, pieces = draw(st.integers(1, 16)), draw(st.sampled_from([1, 1, 4]))
-        groups.append(Group(layers, stripes, whole, *flags, tiling, columns, slices, kept, False, summed, pieces))
+        groups.append(
+            Group(layers, stripes, whole, *flags, tiling, columns, slices, kept, summed=summed, pieces=pieces)
+        )
     blocks = tuple(draw(st.none() | st.builds(Blocks, st.integers(1, 26), st.integers(1, 26))) for _ in graph.layers)
     apart, fine = draw(st.sampled_from([(False, False), (True, False), (False, True), (False, True)]))
     return Choices(swapped, tuple(groups), blocks, direct, placed, stored, packed, apart, fine)

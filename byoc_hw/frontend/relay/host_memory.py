@@ -231,9 +231,9 @@ def check_apart(
             apart = offsets[name] + sizes[name] <= offsets[other] or offsets[other] + sizes[other] <= offsets[name]
             if apart or {name, other} <= tensors:
                 continue
-            workspaces, (*beside,) = {name, other} - tensors, {name, other} & tensors
+            workspaces, beside = {name, other} - tensors, {name, other} & tensors
             calls = _allocating(workspaces, sizes, program, allocated)
-            if not beside or any(beside[0] in _live_at(program, index) for index in calls):
+            if not beside or any(beside <= _live_at(program, index) for index in calls):
                 raise PlanError(f"{name} and {other} are alive at once: they share bytes")
 
 

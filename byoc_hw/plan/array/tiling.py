@@ -135,10 +135,11 @@ class Tiler:
         return largest_allowed(self.window.rows.ofm, lambda rows: self._rows_fit(rows, *row))
 
     def _rows_fit(self, rows: int, inputs: int, outputs: int, psum_bytes: int) -> bool:
-        return self._activations(rows, inputs, outputs, psum_bytes)[2] <= self._room
+        return self._activations(rows, inputs, outputs, psum_bytes)[2] <= self.room
 
     @cached_property
-    def _room(self) -> int:
+    def room(self) -> int:
+        """Bytes of local memory for activations that the DMA reaches."""
         return self.accelerator.whole_words(self.accelerator.activation_memory)
 
     def _weights_fit(self, tiling: Tiling) -> bool:

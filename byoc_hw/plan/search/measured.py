@@ -85,13 +85,14 @@ class MeasuredRuns:
         if start is not None:
             for first, stop in _runs(start):
                 self._run(start, first, stop)
+        cycles = self.cycles
         for number in range(1, _ROUNDS + 1):
-            before = self.cycles
             measured = [self._estimated(grouping) for grouping in self._groupings]
             alone = self._shortest_with_bounds()
             while alone and self._shortest_with_bounds():
                 pass
-            gains = not 0 < _GAIN * before < self.cycles
+            before, cycles = cycles, self.cycles
+            gains = not 0 < _GAIN * before < cycles
             if not (any(measured) or alone) or (number >= _SURE and not gains):
                 break
         self._in_pieces()

@@ -326,7 +326,7 @@ def _too_large(tiler: Tiler) -> str:
     layouts = [tiler.layout(Tiling(1, 1, 1, depth)) for depth in (narrowest, window.in_channels)]
     layout = min(layouts, key=lambda layout: layout.activation_bytes + layout.weight_bytes)
     memories = {
-        "activation": (layout.activation_bytes, accelerator.whole_words(accelerator.activation_memory)),
+        "activation": (layout.activation_bytes, tiler.room),
         "weight": (layout.weight_bytes, accelerator.weight_memory),
     }
     what, (needed, there) = next(item for item in memories.items() if item[1][0] > item[1][1])

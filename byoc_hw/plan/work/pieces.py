@@ -19,7 +19,8 @@ from byoc_hw.graph import Layer
 from byoc_hw.plan.choices import Group
 from byoc_hw.plan.steps import ACTIVATIONS, WEIGHTS, Copy, Started
 from byoc_hw.plan.work.halves import copy_cuts, copy_halves, row_cuts, row_halves
-from byoc_hw.plan.work.ops import Access, LocalBuffer, Op
+from byoc_hw.plan.work.merges import in_buffer
+from byoc_hw.plan.work.ops import LocalBuffer, Op
 from byoc_hw.plan.work.units import Unit
 
 LayerPieces = list[list[Op]]
@@ -120,7 +121,7 @@ def _in_own_buffers(
     found: LayerPieces = []
     for some, (start, stop), behind in zip(pieces, spans, mine, strict=True):
         part = LocalBuffer(buffer.name, buffer.space, stop - start)
-        found.append([_moved(one, buffer, part, start) for one in (*some, *behind)])
+        found.append([in_buffer(one, buffer, part, -start) for one in (*some, *behind)])
     return found, left
 
 
@@ -128,21 +129,6 @@ def _span(ops: Iterable[Op], buffer: LocalBuffer) -> tuple[int, int]:
     """The bytes of a buffer that operations touch; none where they touch none."""
     found = [one for op in ops for one in op.accesses if one.place == buffer]
     return min((one.start for one in found), default=0), max((one.stop for one in found), default=0)
-
-
-def _moved(op: Op, whole: LocalBuffer, part: LocalBuffer, start: int) -> Op:
-    """An operation whose buffer is a part of the one that it has, from byte `start` on."""
-    names = [name for name, place in op.local.items() if place == whole]
-    if not names:
-        return op
-    accesses = tuple(
-        Access(part, one.start - start, one.stop - start, one.writes) if one.place == whole else one
-        for one in op.accesses
-    )
-    moved = {name: getattr(op.step, name) + -start for name in names}
-    return replace(
-        op, step=replace(op.step, **moved), accesses=accesses, local={**op.local, **dict.fromkeys(names, part)}
-    )
 
 
 def _job_pieces(op: Op, count: int, layers: Sequence[Layer], accelerator: Accelerator) -> Iterator[Op]:
