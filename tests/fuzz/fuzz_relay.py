@@ -17,8 +17,13 @@ from tvm import relay
 import byoc_hw
 from byoc_hw.frontend.relay.reference import Reference
 
+MISTYPED = {"nn.contrib_conv3d_winograd_weight_transform"}
+"""TVM computes another shape than it says, unless the kernel is a cube: the rest of its output is never written."""
+
 OPERATORS = sorted(
-    name for name in tvm.ir.Op.list_op_names() if not name.startswith(("tir.", "tl.", "relax.", "byoc_hw."))
+    name
+    for name in tvm.ir.Op.list_op_names()
+    if not name.startswith(("tir.", "tl.", "relax.", "byoc_hw.")) and name not in MISTYPED
 )
 
 SHAPES = [
