@@ -38,6 +38,9 @@ KEPT = 4
 LARGEST = 4
 """A plan with more than this many times the operations of the planner's own is rejected without timing."""
 
+_NEAR = 1.06
+"""Operations are cut finely in plans that take up to so many times the cycles that the best one takes without."""
+
 PATIENCE = 40
 """Rounds without a better plan before the search restarts."""
 
@@ -110,14 +113,18 @@ _MOVED = ("axis", "begin", "steps", "before", "rows", "columns")
 # ---------------------------------------------------------------- one plan
 
 
-def evaluated(problem: bytes, choices: Choices, most: int | None = None) -> Score | None:
-    """The score of choices; None where they do not fit memory or have more than `most` operations.
+def evaluated(problem: bytes, choices: Choices, most: int | None = None, near: float | None = None) -> Score | None:
+    """The score of choices; None where they do not fit memory or have more than `most` operations. Operations are cut
+    finely in plans alone that take up to `near` cycles otherwise.
 
     Can run in another process.
     """
     space, room = _opened(problem)
+    mapped = space.groups_of(choices).mapped
     try:
-        layout = lay_out(space.groups_of(choices).mapped, choices, exact=True, most=most)
+        layout = lay_out(mapped, replace(choices, fine=choices.fine and near is None), exact=True, most=most)
+        if choices.fine and near is not None and layout.cycles <= near:
+            layout = lay_out(mapped, choices, exact=True, most=most)
     except PlanError:
         return None
     memory = sum(storage.nbytes for storage, home in layout.work.homes.items() if home.address.space == SCRATCH)
@@ -219,6 +226,8 @@ class _Search:
         before, score = self.score(own), self.score(start)
         if before is None or score is None:
             raise PlanError(f"{graph.name}: the tuning space of {accelerator.label} leaves no room for a plan")
+        whole = self.score(replace(own, fine=False))
+        self.near = _NEAR * (whole or before).cycles / max(before.cycles, 1)
         self.score = partial(self.score, most=LARGEST * before.operations)
         self.before = before
         self.best: Found = score, start
@@ -270,7 +279,8 @@ class _Search:
     def _try(self, batch: Sequence[Choices]) -> list[Found]:
         """The plans of a batch that are possible, within the budget, newest first."""
         batch = [choices for choices in batch if choices not in self.tried][: self.budget - self.evaluations]
-        scores = self.map(self.score, batch)
+        near = max(self.near, 1.0) * self.best[0].cycles
+        scores = self.map(partial(self.score, near=near), batch)
         found = [(score, choices) for score, choices in zip(scores, batch, strict=True) if score is not None]
         self.tried.update(batch)
         self.evaluations += len(batch)

@@ -239,6 +239,15 @@ def test_a_plan_for_more_main_memory_than_there_is_does_not_count():
     assert evaluated(packed(graph, replace(HARDWARE, ram=64)), choices) is None
 
 
+def test_operations_are_cut_finely_only_in_plans_that_are_near():
+    graph = residual()
+    choices, problem = replace(choose(graph, HARDWARE), fine=True), packed(graph, HARDWARE)
+    whole, fine = (evaluated(problem, replace(choices, fine=one)) for one in (False, True))
+    assert fine.cycles < whole.cycles
+    assert evaluated(problem, choices, near=whole.cycles) == fine
+    assert evaluated(problem, choices, near=whole.cycles - 1) == whole
+
+
 @pytest.mark.parametrize("alignment", [pytest.param(1, marks=pytest.mark.slow), 4])
 def test_every_plan_of_the_space_that_fits_is_right(alignment):
     samples = Samples()
