@@ -342,8 +342,8 @@ def _joint(here: _Region, following: _Region, ahead: Sequence[int], copies: Sequ
 def _ahead(op: Op, plan: RegionPlan) -> Op:
     """A copy as one of the region in front."""
     assert isinstance(op.step, Copy)
-    source = replace(op.step.source, space=plan.ahead_space)
-    return replace(op, step=replace(op.step, source=source), layer=len(plan.layers))
+    source = op.step.source._replace(space=plan.ahead_space)
+    return replace(op, step=op.step._replace(source=source), layer=len(plan.layers))
 
 
 def _with(here: _Region, following: _Region, ahead: Sequence[int], joint: Order, count: int) -> _Region:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import weakref
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -280,7 +280,7 @@ class _Compacting:
         )
         if fits:
             return CopyStep(copy, after)
-        row = replace(copy, slot=0) if strides else replace(copy, slot=0, target_stride=0, source_stride=0)
+        row = copy._replace(slot=0) if strides else copy._replace(slot=0, target_stride=0, source_stride=0)
         return CopyStep(copy, after, row=self._copies.index(row))
 
     def _job(self, job: Job, after: int) -> JobStep:
@@ -295,7 +295,7 @@ class _Compacting:
         single = self._alike[form] == 1
         at = self._place(form, single) if fits and (self._single or not single) else None
         if at is None:
-            return JobStep(job, after, row=self._tiles.index(replace(job, slot=0, image=None)))
+            return JobStep(job, after, row=self._tiles.index(job._replace(slot=0, image=None)))
         self._single -= single
         before = self._places[at] if at < len(self._places) else None
         more = (job.ifm2, job.psum)

@@ -25,36 +25,38 @@ class TouchedBytes:
 
     def access(self, start: int, stop: int, writes: bool, op: int, found: set[int]) -> None:
         """Add the operations that an access has to wait for to `found`, and record the access."""
-        first = self._cut(start, 0)
-        last = self._cut(stop, first)
-        pieces, arrays, mine = self.pieces, self.arrays, self.arrays[op]
+        starts, pieces = self.starts, self.pieces
+        first = bisect_left(starts, start)
+        if first == len(starts) or starts[first] != start:
+            starts.insert(first, start)
+            pieces.insert(first, pieces[first - 1])
+        last = bisect_left(starts, stop, first)
+        if last == len(starts) or starts[last] != stop:
+            starts.insert(last, stop)
+            pieces.insert(last, pieces[last - 1])
+        if writes:
+            for writer, readers in pieces[first:last]:
+                if writer >= 0:
+                    found.add(writer)
+                if readers:
+                    found.update(readers)
+            starts[first:last] = [start]
+            pieces[first:last] = [(op, ())]
+            return
+        arrays, mine = self.arrays, self.arrays[op]
         for index in range(first, last):
             writer, readers = pieces[index]
             if writer >= 0:
                 found.add(writer)
-            if writes:
-                found.update(readers)
-            else:  # of the jobs of an array the newest is enough: they end in their order
-                kept = readers if mine is None else [other for other in readers if arrays[other] != mine]
-                pieces[index] = (writer, (*kept, op))
-        if writes:
-            self.starts[first:last] = [start]
-            pieces[first:last] = [(op, ())]
+            if readers and mine is not None:  # of the jobs of an array the newest is enough: they end in their order
+                readers = tuple([other for other in readers if arrays[other] != mine])
+            pieces[index] = writer, (*readers, op)
 
     def touched(self) -> Iterator[tuple[int, int, int, tuple[int, ...]]]:
         """The bytes that were touched: from, to, the last writer or -1, and the readers since then."""
         for (start, stop), (writer, readers) in zip(pairwise(self.starts), self.pieces, strict=False):
             if writer >= 0 or readers:
                 yield start, stop, writer, readers
-
-    def _cut(self, at: int, low: int) -> int:
-        """The index of the piece that starts at an address; it is at least `low`."""
-        starts = self.starts
-        index = bisect_left(starts, at, low)
-        if index == len(starts) or starts[index] != at:
-            starts.insert(index, at)
-            self.pieces.insert(index, self.pieces[index - 1])
-        return index
 
 
 def dependencies(

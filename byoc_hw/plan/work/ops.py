@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from math import prod
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ from byoc_hw.plan.steps import ACTIVATIONS, FLASH, Address, Copy, Image, Job, St
 from byoc_hw.tensor import Tensor
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class LocalBuffer:
     """A buffer in a local memory, without an address."""
 
@@ -49,25 +49,27 @@ class Access(NamedTuple):
     writes: bool
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Op:
-    """A copy, a job or a call for a layer; `local` names the fields of the step that are relative to a buffer."""
+    """A copy, a job or a call for a layer; `local` names the fields of the step that are relative to a buffer.
+
+    `is_job` says whether the array does it, in the order of its jobs. A layer as a whole is one, in main memory.
+    """
 
     step: Started
     layer: int
     accesses: tuple[Access, ...]
     local: Mapping[str, LocalBuffer]
     cycles: int
+    is_job: bool = field(init=False)
 
-    @property
-    def is_job(self) -> bool:
-        """Whether the array does it, in the order of its jobs. A layer as a whole is one, in main memory."""
-        return not isinstance(self.step, Copy)
+    def __post_init__(self) -> None:
+        self.is_job = not isinstance(self.step, Copy)
 
     def at(self, offsets: Mapping[LocalBuffer, int], slot: int = 0) -> Started:
         """The step with the addresses of its buffers, and the slot of its token, 0 where nothing waits for it."""
         moved = {name: getattr(self.step, name) + offsets[buffer] for name, buffer in self.local.items()}
-        return replace(self.step, **moved, slot=slot)
+        return self.step._replace(**moved, slot=slot)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from math import prod
@@ -280,7 +280,7 @@ class _Patches:
             elements = count * width * channels
             if together and ofm.packing is not None:
                 elements = ofm.packing.pixels(count, width) * channels
-                image = replace(image, pitch=ofm.packing.pitch)
+                image = image._replace(pitch=ofm.packing.pitch)
             target = ofm.buffer, ofm.at(row, left, first)
             unit.jobs.append(run_job(index, layer, form, read, target, elements, image, self.region.accelerator))
 

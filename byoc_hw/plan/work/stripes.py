@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 
 from byoc_hw.errors import PlanError
@@ -228,7 +228,7 @@ class _Stripes:
         elements = prod(self.region.mapping.outputs(index, rows[1] - rows[0]))
         packing = of[layer.ofm].packing
         if together and packing is not None:
-            image = replace(image, pitch=packing.pitch)
+            image = image._replace(pitch=packing.pitch)
         target = ofm.buffer, start - ofm.first
         unit.jobs.append(run_job(index, layer, form, read, target, elements, image, self.region.accelerator))
 

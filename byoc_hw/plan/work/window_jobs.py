@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 from byoc_hw.graph import Layer, Weighted
@@ -109,8 +109,7 @@ def over_rows(
                 kernel=cut.part.size,
                 first=cut.first,
                 last=cut.last,
-                image=replace(
-                    image,
+                image=image._replace(
                     offset=image.offset + cut.channel,
                     shape=(*image.shape[:2], cut.channels),
                     pitch=packing.pitch,
