@@ -17,7 +17,7 @@ from byoc_hw.plan.array.cost import copy_cycles
 from byoc_hw.plan.array.kinds import PSUM_BYTES, Run, Window, geometry, rows_at_a_time, sums_channels
 from byoc_hw.plan.array.window import Axis
 from byoc_hw.plan.steps import Copy, Image, Job
-from byoc_hw.plan.work.ops import Access, LocalBuffer, Op, job_op
+from byoc_hw.plan.work.ops import Access, LocalBuffer, Op, job_cost, job_op
 
 Halves = tuple[Op, Op]
 
@@ -130,7 +130,7 @@ def channel_halves(op: Op, layer: Layer, at: int, accelerator: Accelerator) -> H
 
 
 def _both(op: Op, layer: Layer, parts: Sequence[Job], accelerator: Accelerator) -> Halves:
-    first, second = (job_op(op.layer, layer, part, op.local, accelerator) for part in parts)
+    first, second = (job_op(op.layer, layer, part, op.local, job_cost(layer, part, accelerator)) for part in parts)
     return first, second
 
 

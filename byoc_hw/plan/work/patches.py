@@ -16,7 +16,7 @@ from byoc_hw.plan.array.transfers import Box, Transfer, strided
 from byoc_hw.plan.array.weight_blocks import channel_blocks
 from byoc_hw.plan.array.window import Place
 from byoc_hw.plan.work.builder import WorkBuilder
-from byoc_hw.plan.work.cuts import Cut, JobCuts, blocks_of_sums
+from byoc_hw.plan.work.cuts import CutOnBuffers, JobCuts, blocks_of_sums
 from byoc_hw.plan.work.ops import Home, LocalBuffer, activations, copy_op, run_job
 from byoc_hw.plan.work.patch_boxes import (
     AxisPiece,
@@ -253,7 +253,7 @@ class _Patches:
         layer: Layer,
         form: Window,
         box: Box,
-        cuts: Iterator[Cut],
+        cuts: Iterator[CutOnBuffers],
         views: Mapping[Storage, BoxView],
         unit: Unit,
     ) -> None:
