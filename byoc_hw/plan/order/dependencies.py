@@ -43,14 +43,17 @@ class TouchedBytes:
             starts[first:last] = [start]
             pieces[first:last] = [(op, ())]
             return
-        arrays, mine = self.arrays, self.arrays[op]
+        arrays, mine, alone = self.arrays, self.arrays[op], (op,)
         for index in range(first, last):
             writer, readers = pieces[index]
             if writer >= 0:
                 found.add(writer)
-            if readers and mine is not None:  # of the jobs of an array the newest is enough: they end in their order
-                readers = tuple([other for other in readers if arrays[other] != mine])
-            pieces[index] = writer, (*readers, op)
+            if not readers:
+                pieces[index] = writer, alone
+            elif mine is None:
+                pieces[index] = writer, readers + alone
+            else:  # of the jobs of an array the newest is enough: they end in their order
+                pieces[index] = writer, tuple([other for other in readers if arrays[other] != mine]) + alone
 
     def touched(self) -> Iterator[tuple[int, int, int, tuple[int, ...]]]:
         """The bytes that were touched: from, to, the last writer or -1, and the readers since then."""
@@ -82,14 +85,17 @@ def dependencies(
                 last_write[lies[place][0]] = index
     memories = {key: TouchedBytes(arrays) for key, _ in lies.values()}
     found = []
-    for index, some in enumerate(touched):
+    for index, (some, mine) in enumerate(zip(touched, arrays, strict=True)):
         before: set[int] = set()
         for place, start, stop, writes in some:
             key, base = lies[place]
-            if last_write.get(key, -1) < index:  # nothing waits for this
-                memories[key].written(base + start, base + stop, before)
-            else:
+            if key in last_write and last_write[key] >= index:
                 memories[key].access(base + start, base + stop, writes, index, before)
-        mine = arrays[index]
-        found.append({other for other in before if other != index and (mine is None or arrays[other] != mine)})
+            else:  # nothing waits for this
+                memories[key].written(base + start, base + stop, before)
+        if mine is None:
+            before.discard(index)
+            found.append(before)
+        else:
+            found.append({other for other in before if arrays[other] != mine})
     return found
