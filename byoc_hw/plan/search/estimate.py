@@ -187,7 +187,7 @@ class Estimates:
     ) -> list[tuple[Stripe, _Inside]]:
         """The stripes of a group, up to the first whose tiles take more than `room` bytes."""
         found: list[tuple[Stripe, _Inside]] = []
-        for stripe in self._cut(at, stop, full, count, _NONE):
+        for stripe in self.cut(at, stop, full, count, _NONE):
             found.append((stripe, self._inside(at, stop, full, after, stripe)))
             if found[-1][1].nbytes > room:
                 break
@@ -256,11 +256,8 @@ class Estimates:
             self._stored[key] = {one: others for one, others in read.items() if others or one.leaves}
         return self._stored[key]
 
-    def cut(self, at: int, stop: int, full: HeldSet, count: int, halos: HeldSet) -> list[Stripe]:
+    def cut(self, at: int, stop: int, full: HeldSet, count: int, halos: HeldSet) -> Iterator[Stripe]:
         """The stripes of a group; of `halos` the rows that two of them share are computed once."""
-        return list(self._cut(at, stop, full, count, halos))
-
-    def _cut(self, at: int, stop: int, full: HeldSet, count: int, halos: HeldSet) -> Iterator[Stripe]:
         packed = self.mapping.rows.layers
         return stripes_of(self.layers, self.of, self.order[at:stop], count, full, packed, halos)
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 from byoc_hw.graph import Layer
 from byoc_hw.integers import ceil_div
 from byoc_hw.plan.array.kinds import Product, Run, Window, geometry
-from byoc_hw.plan.array.packing import Packing, operands
+from byoc_hw.plan.array.packing import PackedReads, operands
 from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.array.transfers import linear_chunks
 from byoc_hw.plan.array.window import Place, extents
@@ -90,17 +90,17 @@ class _Work:
     place: Place
     held: bool
     kept: bool
-    inputs: tuple[tuple[int, Storage, Place | Packing], ...]
+    inputs: tuple[tuple[int, Storage, Place | PackedReads], ...]
 
 
 def _work(
     layer: Layer, index: int, of: Mapping[Tensor, Storage], held: Set[int], packed: Set[int], kept: Set[int]
 ) -> _Work:
-    inputs: list[tuple[int, Storage, Place | Packing]] = []
+    inputs: list[tuple[int, Storage, Place | PackedReads]] = []
     for operand, tensor in enumerate(layer.inputs):
         read = of[tensor]
         if index in packed and read.packing is not None and tensor in operands(layer):
-            inputs.append((operand, read, read.packing))
+            inputs.append((operand, read, read.packing.reads(layer, read.extents)))
         else:
             inputs.append((operand, read, read.place(tensor)))
     storage = of[layer.ofm]
@@ -122,8 +122,8 @@ def _stripe(backwards: Sequence[_Work], done: Mapping[int, int], wanted: Span, s
             continue
         rows[work.index] = (start, stop)
         for operand, read, lies in work.inputs:
-            if isinstance(lies, Packing):
-                first, end = lies.read(work.layer, (start, stop), read.extents)
+            if isinstance(lies, PackedReads):
+                first, end = lies.span(start, stop)
             else:
                 first, end = lies.span(*rows_read(work.layer, (start, stop), operand))
             low, high = needs.get(read, (first, end))
