@@ -11,7 +11,7 @@ from byoc_hw.graph import Layer, Weighted
 from byoc_hw.plan.array.kinds import PSUM_BYTES, Window, parts_of_kernel
 from byoc_hw.plan.array.mapped import MappedGraph
 from byoc_hw.plan.array.transfers import linear_chunks
-from byoc_hw.plan.array.weight_blocks import channel_blocks, params_together, part_bytes, staying
+from byoc_hw.plan.array.weight_blocks import channel_blocks, local_blocks, params_together, part_bytes, staying
 from byoc_hw.plan.choices import Blocks, Group
 from byoc_hw.plan.work.builder import WorkBuilder
 from byoc_hw.plan.work.flash import WeightBlock
@@ -66,8 +66,11 @@ class JobCuts:
 
     def __init__(self, region: WorkBuilder, group: Group, indices: Sequence[int]) -> None:
         self._region, self._resident = region, group.resident
-        cuts = [(region.layers[index], region.choices.blocks[index]) for index in indices]
-        stay = staying(cuts, region.accelerator) if group.alternating else [0] * len(cuts)
+        stay = [0] * len(indices)
+        if group.alternating:
+            blocks = region.choices.blocks
+            layers = [local_blocks(region.layers[index], blocks[index], region.accelerator) for index in indices]
+            stay = staying(layers, region.accelerator)
         self._stay = dict(zip(indices, stay, strict=True))
         self._turn = dict.fromkeys(indices, 1)  # the direction in which the next tile takes the blocks of a layer
         self._kept: dict[WeightBlock, LocalBuffer] = {}
