@@ -68,7 +68,7 @@ def faults(plan):
 def moved(plan, at, behind):
     """The plan with a step moved to directly behind another one. Nobody waits for it there."""
     steps = [(step,) for step in plan.steps]
-    steps[at], steps[behind] = (), (plan.steps[behind], replace(plan.steps[at], slot=0))
+    steps[at], steps[behind] = (), (plan.steps[behind], plan.steps[at]._replace(slot=0))
     return changed(plan, steps)
 
 
