@@ -38,7 +38,7 @@ from byoc_hw.plan.order.timeline import timelines
 from byoc_hw.plan.order.waits import Handover, Owned, with_waits
 from byoc_hw.plan.planned import PlannedRegion
 from byoc_hw.plan.steps import ACTIVATIONS, FLASH, WEIGHTS, Address, Copy, Job, PlacedBuffer, RegionPlan
-from byoc_hw.plan.work.ops import Access, LocalBuffer, Op, job_op
+from byoc_hw.plan.work.ops import Access, LocalBuffer, Op, job_cost, job_op
 from byoc_hw.program import HostCall, Program, RegionCall, WaitCall
 
 MOST_AHEAD = 8
@@ -135,7 +135,8 @@ def _op(
 ) -> Op:
     """A step with the bytes of local memory that it touches. Copies keep their order: main memory does not matter."""
     if isinstance(step, Job):
-        return job_op(layer, layers[layer], step, _fields(step, layers[layer], runs), accelerator)
+        cost = job_cost(layers[layer], step, accelerator)
+        return job_op(layer, layers[layer], step, _fields(step, layers[layer], runs), cost)
     buffer, start = _run_at(runs, step.local.space, step.local.offset), step.local.offset
     stride = step.target_stride if step.inward else step.source_stride
     rows = range(start, start + step.rows * stride, stride) if step.rows > 1 else (start,)
@@ -342,8 +343,8 @@ def _joint(here: _Region, following: _Region, ahead: Sequence[int], copies: Sequ
 def _ahead(op: Op, plan: RegionPlan) -> Op:
     """A copy as one of the region in front."""
     assert isinstance(op.step, Copy)
-    source = replace(op.step.source, space=plan.ahead_space)
-    return replace(op, step=replace(op.step, source=source), layer=len(plan.layers))
+    source = op.step.source._replace(space=plan.ahead_space)
+    return replace(op, step=op.step._replace(source=source), layer=len(plan.layers))
 
 
 def _with(here: _Region, following: _Region, ahead: Sequence[int], joint: Order, count: int) -> _Region:

@@ -131,7 +131,7 @@ def plan_of_one(plan: ChipPlan) -> RegionPlan:
 
     def steps(found: tuple[Step, ...]) -> tuple[Step, ...]:
         return tuple(
-            replace(step, target=moved(step.target), source=moved(step.source)) if isinstance(step, Copy) else step
+            step._replace(target=moved(step.target), source=moved(step.source)) if isinstance(step, Copy) else step
             for step in found
         )
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 import weakref
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
 from byoc_hw.errors import PlanError
+from byoc_hw.params.pack import Integers
 from byoc_hw.plan.steps import ACTIVATIONS, FLASH, WEIGHTS, Copy, CopyWait, Job, JobWait, RegionPlan, Step
 
 MOST_PLACES = 16
@@ -173,12 +174,35 @@ _COMPACTED: dict[tuple[int, bool], CompactPlan] = {}
 
 def _compacted(region: RegionPlan, returns_early: bool) -> CompactPlan:
     steps = sum(map(len, (*(call.steps for call in region.calls), region.tail)))
-    alike = _Compacting(region, steps // STEPS_A_FORM, single=0, new=0)
+    fields = _Fields(region)
+    alike = _Compacting(region, fields, steps // STEPS_A_FORM, single=0, new=0)
     plan = alike.plan(returns_early)
     if not plan.tiles or not alike.left:
         return plan
     new = min(PLACES_OF_SINGLES, MOST_PLACES - plan.places)
-    return _Compacting(region, steps // STEPS_A_FORM, single=alike.left, new=new).plan(returns_early)
+    return _Compacting(region, fields, steps // STEPS_A_FORM, single=alike.left, new=new).plan(returns_early)
+
+
+class _Fields:
+    """What the fields of a region's steps hold: the units of offsets, and the forms of tiles with their number."""
+
+    def __init__(self, region: RegionPlan) -> None:
+        self._jobs = {id(step): step for step in region.steps if isinstance(step, Job)}
+        copies = [step for step in region.steps if isinstance(step, Copy)]
+        offsets = [at for job in self._jobs.values() for at in _local(job)]
+        self.local_unit = _unit([*(one.local.offset for one in copies), *offsets])
+        self.main_unit = _unit([one.main.offset for one in copies])
+        self._forms = {at: TileForm.of(job) for at, job in self._jobs.items()}
+        self.alike = Counter(self._forms[id(step)] for step in region.steps if isinstance(step, Job))
+        self._fit = {at: self._fits(job, self._forms[at]) for at, job in self._jobs.items()}
+
+    def form(self, job: Job) -> tuple[TileForm, bool]:
+        """The form of a job's tile, and whether the fields of steps hold it."""
+        return self._forms[id(job)], self._fit[id(job)]
+
+    def _fits(self, job: Job, form: TileForm) -> bool:
+        offsets = all(_fits(offset, self.local_unit) for offset in _local(job))
+        return form.fits and offsets and max(job.weights, job.params) < _NUMBER
 
 
 @dataclass
@@ -210,14 +234,9 @@ class _Rows(Generic[Row]):
 class _Compacting:
     """Puts at most `most` forms, and no more than `single` that are a single tile's: `new` of them in new places."""
 
-    def __init__(self, region: RegionPlan, most: int, single: int, new: int) -> None:
+    def __init__(self, region: RegionPlan, fields: _Fields, most: int, single: int, new: int) -> None:
         self._most, self._single, self._new, self._put = most, single, new, 0
-        jobs = [step for step in region.steps if isinstance(step, Job)]
-        self._region = region
-        copies = [step for step in region.steps if isinstance(step, Copy)]
-        self._local_unit = _unit([*(one.local.offset for one in copies), *(at for job in jobs for at in _local(job))])
-        self._main_unit = _unit([one.main.offset for one in copies])
-        self._alike = Counter(map(TileForm.of, jobs))
+        self._region, self._fields = region, fields
         self._forms = _Rows[TileForm]("forms of tiles", MOST_FORMS)
         self._copies, self._tiles = _Rows[Copy]("copies"), _Rows[Job]("tiles")
         self._places: list[_Place] = []
@@ -242,8 +261,8 @@ class _Compacting:
             copies=tuple(self._copies.rows),
             tiles=tuple(self._tiles.rows),
             places=len(self._places),
-            local_unit=self._local_unit,
-            main_unit=self._main_unit,
+            local_unit=self._fields.local_unit,
+            main_unit=self._fields.main_unit,
         )
 
     def _steps(self, steps: Sequence[Step]) -> Iterator[CompactStep]:
@@ -274,28 +293,23 @@ class _Compacting:
         fits = (
             copy.main.space - FLASH in range(_SPACES)
             and copy.local.space in ((ACTIVATIONS, WEIGHTS) if copy.inward else (ACTIVATIONS,))
-            and _fits(copy.local.offset, self._local_unit)
-            and _fits(copy.main.offset, self._main_unit)
+            and _fits(copy.local.offset, self._fields.local_unit)
+            and _fits(copy.main.offset, self._fields.main_unit)
             and max(copy.nbytes, *strides, 0) < _NUMBER
         )
         if fits:
             return CopyStep(copy, after)
-        row = replace(copy, slot=0) if strides else replace(copy, slot=0, target_stride=0, source_stride=0)
+        row = copy._replace(slot=0) if strides else copy._replace(slot=0, target_stride=0, source_stride=0)
         return CopyStep(copy, after, row=self._copies.index(row))
 
     def _job(self, job: Job, after: int) -> JobStep:
         self._jobs += 1
         self._in_slot[job.slot] = self._jobs
-        form = TileForm.of(job)
-        fits = (
-            form.fits
-            and all(_fits(offset, self._local_unit) for offset in _local(job))
-            and max(job.weights, job.params) < _NUMBER
-        )
-        single = self._alike[form] == 1
+        form, fits = self._fields.form(job)
+        single = self._fields.alike[form] == 1
         at = self._place(form, single) if fits and (self._single or not single) else None
         if at is None:
-            return JobStep(job, after, row=self._tiles.index(replace(job, slot=0, image=None)))
+            return JobStep(job, after, row=self._tiles.index(job._replace(slot=0, image=None)))
         self._single -= single
         before = self._places[at] if at < len(self._places) else None
         more = (job.ifm2, job.psum)
@@ -325,15 +339,16 @@ def _local(job: Job) -> tuple[int, int, int, int]:
     return job.ifm, job.ifm2, job.ofm, job.psum
 
 
-def _fits(offset: int, unit: int) -> bool:
-    return offset % (1 << unit) == 0 and offset >> unit < _NUMBER
+_Offsets = TypeVar("_Offsets", int, Integers)
+
+
+def _fits(offsets: _Offsets, unit: int) -> _Offsets:
+    """Whether an offset, or each of several, is a number of units that a field holds."""
+    found: _Offsets = (offsets % (1 << unit) == 0) & (offsets >> unit < _NUMBER)
+    return found
 
 
 def _unit(offsets: Sequence[int]) -> int:
     """The unit, as a power of two, that most offsets fit."""
     values = np.array(offsets, np.int64)
-
-    def fitting(unit: int) -> int:
-        return int(np.count_nonzero((values % (1 << unit) == 0) & (values >> unit < _NUMBER)))
-
-    return max(range(_MOST_UNIT), key=lambda unit: (fitting(unit), -unit))
+    return max(range(_MOST_UNIT), key=lambda unit: (np.count_nonzero(_fits(values, unit)), -unit))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from byoc_hw.graph import Layer, Lookup, Weighted
 from byoc_hw.params.pack import PARAMS_BYTES, packed_channel_bytes
@@ -47,7 +46,7 @@ def _wide_bytes(plan: RegionPlan) -> int:
             strides = (step.target_stride, step.source_stride) if step.rows > 1 else (0, 0)
             copies.add((step.target, step.source, step.nbytes, step.rows, *strides))
         elif isinstance(step, Job):
-            tiles.add(replace(step, slot=0, image=None))
+            tiles.add(step._replace(slot=0, image=None))
     return _COPY_BYTES * len(copies) + _TILE_BYTES * len(tiles) + _STEP_BYTES * len(plan.steps)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
@@ -12,6 +13,7 @@ from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.lanes.planner import NO_WISHES, plan_on_chip
 from byoc_hw.plan.library import library_plan
 from byoc_hw.plan.planned import PlannedRegion
+from byoc_hw.plan.search.alike import AlikeLayer
 from byoc_hw.plan.search.planner import best_layout, layer_by_layer, map_choices
 from byoc_hw.plan.search.single_layer import MOST_STEPS
 from byoc_hw.plan.stages import Layout, lay_out, written
@@ -82,15 +84,24 @@ def why_no_plan(layer: Layer, accelerator: Hardware) -> str | None:
 
 
 def _why_not_alone(layer: Layer, accelerator: Accelerator) -> str | None:
-    inputs = dict.fromkeys(tensor for tensor in layer.inputs if tensor.data is None)
-    alone = Graph(layer.name, tuple(inputs), (layer.ofm,), (layer,))
     try:
-        if accelerator.library is None and accelerator.runs_whole(layer):
-            best_layout(alone, accelerator)
-        elif accelerator.library is None:
-            layer_by_layer(alone, accelerator, most=MOST_STEPS)
+        if accelerator.library is not None:
+            library_plan(_alone(layer), accelerator)
+        elif accelerator.runs_whole(layer):
+            best_layout(_alone(layer), accelerator)
         else:
-            library_plan(alone, accelerator)
+            _check_tiles(AlikeLayer.of(layer), accelerator)
     except PlanError as error:
         return str(error)
     return None
+
+
+@lru_cache(maxsize=1024)
+def _check_tiles(alike: AlikeLayer, accelerator: Accelerator) -> None:
+    """Raise `PlanError` for a layer that cannot be planned by itself. That one can is known for all that are alike."""
+    layer_by_layer(_alone(alike.layer), accelerator, most=MOST_STEPS)
+
+
+def _alone(layer: Layer) -> Graph:
+    inputs = dict.fromkeys(tensor for tensor in layer.inputs if tensor.data is None)
+    return Graph(layer.name, tuple(inputs), (layer.ofm,), (layer,))

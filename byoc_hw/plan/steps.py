@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Graph, Layer
@@ -24,20 +25,18 @@ SLOTS = 16
 """The number of token slots of a region."""
 
 
-@dataclass(frozen=True)
-class Address:
+class Address(NamedTuple):
     """`offset` bytes from the start of `space`. In scratch, `block` is the name of the block."""
 
     space: int
     offset: int = 0
     block: str | None = None
 
-    def __add__(self, nbytes: int) -> Address:
+    def __add__(self, nbytes: int) -> Address:  # type: ignore[override]
         return Address(self.space, self.offset + nbytes, self.block)
 
 
-@dataclass(frozen=True)
-class Image:
+class Image(NamedTuple):
     """The position of a job's output in its layer's ofm of the model: dense, height before width.
 
     `shape` is (height, width, channels) of the box in the order of the job's bytes,
@@ -52,8 +51,7 @@ class Image:
     first: int = 0
 
 
-@dataclass(frozen=True)
-class Copy:
+class Copy(NamedTuple):
     """Start a DMA transfer of `rows` rows of `nbytes`; strides in bytes. Its token goes to `slot`.
 
     Slot 0 is for copies that nothing waits for by slot, and is overwritten.
@@ -83,8 +81,7 @@ class Copy:
         return self.target if self.inward else self.source
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(NamedTuple):
     """Start the array on one tile of the layer: offsets in local memory, extents in elements.
 
     `ifm`, `ifm2`, `ofm`, `psum` are in local activations, `weights`, `params` in local weights. `kernel` is the
@@ -111,8 +108,7 @@ class Job:
     slot: int = 0
 
 
-@dataclass(frozen=True)
-class WholeLayer:
+class WholeLayer(NamedTuple):
     """On a chip of several accelerators: start the layer as a whole, which takes the array `cycles`.
 
     It reads `inputs` and writes `output` and `workspace`, in main memory. Constants of a library have no address.
@@ -317,11 +313,11 @@ class RegionPlan:
         def moved(address: Address) -> Address:
             if address.block is None:
                 return address
-            return replace(address, offset=address.offset - self.blocks.get(address.block, 0) + offsets[address.block])
+            return address._replace(offset=address.offset - self.blocks.get(address.block, 0) + offsets[address.block])
 
         def relocated(steps: tuple[Step, ...]) -> tuple[Step, ...]:
             return tuple(
-                replace(step, target=moved(step.target), source=moved(step.source)) if isinstance(step, Copy) else step
+                step._replace(target=moved(step.target), source=moved(step.source)) if isinstance(step, Copy) else step
                 for step in steps
             )
 

@@ -73,11 +73,10 @@ def _weights(layer: Layer, used: Iterable[Accelerator]) -> str:
     text = f"; weights of {width} bits" if width < 8 else ""
     narrower = [bits for one in tiled for bits in one.limits[layer.kind].weight_bits or () if bits < layer.weights.bits]
     if narrower:
-        values = layer.weights.data.ravel()
-        needed = bits_of(values)
-        beyond = needed[needed > max(narrower)]
+        values, limit = layer.weights.data.ravel(), 1 << (max(narrower) - 1)
+        beyond = values[(values < -limit) | (values >= limit)]
         if beyond.size <= _NEARLY * values.size:
-            most = beyond.max()
+            most = bits_of(beyond).max()
             text += f"; {beyond.size:,} of {values.size:,} weights need {most} bits, the others {max(narrower)}"
     return text
 

@@ -70,7 +70,7 @@ def test_refuses_more_copies_than_a_step_can_number() -> None:
 def test_identical_copies_and_tiles_are_stored_once() -> None:
     plan = two_adds()
     calls = tuple(
-        replace(call, steps=tuple(replace(step, nbytes=1 << 16) if isinstance(step, Copy) else step for step in steps))
+        replace(call, steps=tuple(step._replace(nbytes=1 << 16) if isinstance(step, Copy) else step for step in steps))
         for call in plan.calls
         for steps in [call.steps]
     )

@@ -1,6 +1,7 @@
 """Plans with one thing wrong."""
 
 from dataclasses import replace
+from functools import partial
 
 from byoc_hw.plan.steps import Copy, CopyWait, Job, JobWait
 
@@ -28,7 +29,10 @@ def without(plan, at):
 
 def with_step(plan, at, **fields):
     """The plan with one step altered."""
-    return changed(plan, [(replace(step, **fields) if index == at else step,) for index, step in enumerate(plan.steps)])
+    steps = list(plan.steps)
+    altered = steps[at]._replace if isinstance(steps[at], Copy | Job) else partial(replace, steps[at])
+    steps[at] = altered(**fields)
+    return changed(plan, [(step,) for step in steps])
 
 
 def without_each_wait(plan):

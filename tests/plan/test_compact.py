@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -70,14 +69,14 @@ def carried_out(plan: CompactPlan) -> list[object]:
         if waited is not None:
             ended = max(ended, slots[waited.slot])
         if isinstance(step, CopyStep):
-            copy = step.copy if step.row is None else replace(plan.copies[step.row], slot=step.copy.slot)
+            copy = step.copy if step.row is None else plan.copies[step.row]._replace(slot=step.copy.slot)
             assert step.row is not None or held_by_fields(copy, plan)
             found.append(copy)
         elif isinstance(step, JobStep):
             jobs += 1
             slots[step.job.slot] = jobs
             if step.row is not None:
-                found.append(replace(plan.tiles[step.row], slot=step.job.slot))
+                found.append(plan.tiles[step.row]._replace(slot=step.job.slot))
                 continue
             assert step.place < plan.places <= MOST_PLACES
             assert held.get(step.place, 0) <= ended, "the tile of a job in flight is made anew"
@@ -92,7 +91,7 @@ def carried_out(plan: CompactPlan) -> list[object]:
                 assert offset % (1 << plan.local_unit) == 0
                 assert offset >> plan.local_unit < 1 << 16
             assert max(step.job.weights, step.job.params) < 1 << 16
-            found.append(replace(step.job, image=None))
+            found.append(step.job._replace(image=None))
     return found
 
 
@@ -112,7 +111,7 @@ def expected(plan: RegionPlan) -> list[object]:
     for call in plan.calls:
         found += [LayerStep(call.index), *call.steps]
     found += [*plan.tail, EndStep()]
-    return [replace(step, image=None) if isinstance(step, Job) else step for step in found]
+    return [step._replace(image=None) if isinstance(step, Job) else step for step in found]
 
 
 @pytest.mark.slow
@@ -126,7 +125,7 @@ def test_has_the_steps_of_the_plan(drawn):
 
 
 def test_a_wait_becomes_part_of_the_step_behind_it():
-    steps = compact(region(replace(LOAD, slot=1), CopyWait(1), replace(JOB, slot=2), JobWait(2), LOAD)).steps
+    steps = compact(region(LOAD._replace(slot=1), CopyWait(1), JOB._replace(slot=2), JobWait(2), LOAD)).steps
     assert [type(step) for step in steps] == [LayerStep, CopyStep, JobStep, CopyStep, EndStep]
     assert [getattr(step, "after", None) for step in steps] == [None, 0, 1, 2, None]
 
@@ -134,8 +133,8 @@ def test_a_wait_becomes_part_of_the_step_behind_it():
 @pytest.mark.parametrize(
     "steps",
     [
-        (replace(LOAD, slot=1), CopyWait(1), LOAD),
-        (replace(JOB, slot=1), JobWait(1), JOB),
+        (LOAD._replace(slot=1), CopyWait(1), LOAD),
+        (JOB._replace(slot=1), JobWait(1), JOB),
         (LOAD, CopyWait(0), JOB),  # the field's 0 is for none
     ],
     ids=["copy, copy", "job, job", "slot 0"],
@@ -145,20 +144,20 @@ def test_another_wait_is_a_step_of_its_own(steps):
 
 
 def job_at(offset: int, **fields: object) -> Job:
-    return replace(JOB, ifm=offset, **fields)
+    return JOB._replace(ifm=offset, **fields)
 
 
 FITS = {
-    "bytes": (replace(LOAD, nbytes=65535), replace(LOAD, nbytes=65536)),
+    "bytes": (LOAD._replace(nbytes=65535), LOAD._replace(nbytes=65536)),
     "rows": (
-        replace(LOAD, rows=65535, target_stride=1, source_stride=1),
-        replace(LOAD, rows=65536, target_stride=1, source_stride=1),
+        LOAD._replace(rows=65535, target_stride=1, source_stride=1),
+        LOAD._replace(rows=65536, target_stride=1, source_stride=1),
     ),
     "stride": (
-        replace(LOAD, rows=2, target_stride=65535, source_stride=16),
-        replace(LOAD, rows=2, target_stride=65536, source_stride=16),
+        LOAD._replace(rows=2, target_stride=65535, source_stride=16),
+        LOAD._replace(rows=2, target_stride=65536, source_stride=16),
     ),
-    "space": (replace(LOAD, source=Address(FLASH + 7)), replace(LOAD, source=Address(FLASH + 8))),
+    "space": (LOAD._replace(source=Address(FLASH + 7)), LOAD._replace(source=Address(FLASH + 8))),
     "out of weights": (
         Copy(Address(SCRATCH), Address(ACTIVATIONS), 16),
         Copy(Address(SCRATCH), Address(WEIGHTS), 16),
@@ -173,9 +172,9 @@ def test_a_copy_that_does_not_fit_is_a_row_of_a_table(fits: Copy, other: Copy):
 
 
 OF_JOB = {
-    "weights": (replace(JOB, weights=65535), replace(JOB, weights=65536)),
-    "extent": (replace(JOB, ifm_shape=(1, 65535, 1)), replace(JOB, ifm_shape=(1, 65536, 1))),
-    "padding": (replace(JOB, padding=(255, 0, 0, 0)), replace(JOB, padding=(256, 0, 0, 0))),
+    "weights": (JOB._replace(weights=65535), JOB._replace(weights=65536)),
+    "extent": (JOB._replace(ifm_shape=(1, 65535, 1)), JOB._replace(ifm_shape=(1, 65536, 1))),
+    "padding": (JOB._replace(padding=(255, 0, 0, 0)), JOB._replace(padding=(256, 0, 0, 0))),
 }
 
 
@@ -189,13 +188,13 @@ def test_a_job_that_does_not_fit_has_a_row_for_its_tile(fits: Job, other: Job):
 def test_offsets_are_counted_in_units_where_they_are_large(offset: int, unit: int):
     plan = compact(region(job_at(offset), job_at(offset), *[LOAD] * 8))
     assert (plan.local_unit, plan.tiles) == (unit, ())
-    plan = compact(region(replace(LOAD, source=Address(FLASH, offset))))
+    plan = compact(region(LOAD._replace(source=Address(FLASH, offset))))
     assert (plan.main_unit, plan.copies) == (unit, ())
 
 
 def test_an_offset_between_units_has_a_row():
-    odd = replace(LOAD, target=Address(ACTIVATIONS, 65537))
-    assert compact(region(odd, *[replace(odd, target=Address(ACTIVATIONS, 65536))] * 2)).copies == (odd,)
+    odd = LOAD._replace(target=Address(ACTIVATIONS, 65537))
+    assert compact(region(odd, *[odd._replace(target=Address(ACTIVATIONS, 65536))] * 2)).copies == (odd,)
 
 
 def test_a_tile_stays_until_its_job_was_waited_for():
@@ -221,24 +220,24 @@ def test_early_return_ends_before_the_tail():
 
 @pytest.mark.slow
 def test_refuses_more_rows_than_a_step_can_number():
-    copies = [replace(LOAD, source=Address(ARGUMENT, offset), nbytes=65536) for offset in range(65537)]
+    copies = [LOAD._replace(source=Address(ARGUMENT, offset), nbytes=65536) for offset in range(65537)]
     with pytest.raises(PlanError, match="a region has at most 65536 different copies"):
         compact(region(*copies))
 
 
 def test_bytes_are_those_of_the_tables():
     """Numbers of 2 bytes: a layer, four for a copy, six and five for jobs, the end; a form of 28, a copy of 32."""
-    other = replace(LOAD, nbytes=65536)
-    plan = compact(region(LOAD, replace(JOB, slot=1), JobWait(1), JOB, other))
+    other = LOAD._replace(nbytes=65536)
+    plan = compact(region(LOAD, JOB._replace(slot=1), JobWait(1), JOB, other))
     assert plan.nbytes == 2 * (1 + 4 + 6 + 1 + 5 + 2 + 1) + 28 + 32
 
 
 def test_tables_have_most_bytes_where_each_step_has_a_row():
-    plan = region(replace(LOAD, nbytes=65536), replace(JOB, weights=65536), tail=(CopyWait(0),))
+    plan = region(LOAD._replace(nbytes=65536), JOB._replace(weights=65536), tail=(CopyWait(0),))
     assert compact(plan, returns_early=True).nbytes == most_compact_bytes(plan)
 
 
-@pytest.mark.parametrize("steps", [(LOAD,), (replace(LOAD, rows=2),), (replace(JOB, psum=16),), (CopyWait(1),)])
+@pytest.mark.parametrize("steps", [(LOAD,), (LOAD._replace(rows=2),), (JOB._replace(psum=16),), (CopyWait(1),)])
 def test_tables_have_fewer_bytes_where_steps_have_no_rows(steps):
     assert compact(region(*steps, *steps), returns_early=True).nbytes <= most_compact_bytes(region(*steps, *steps))
 

@@ -55,7 +55,7 @@ def faults(plan):
     found["an input is loaded once its job runs"] = moved(plan, first, job)
     found["an output is stored before its job has run"] = moved(plan, store, job)
     found["a copy ends beyond the memory"] = with_step(
-        plan, last, target=replace(steps[last].target, offset=memory - 2)
+        plan, last, target=steps[last].target._replace(offset=memory - 2)
     )
     found["a job ends beyond the memory"] = with_step(plan, job, ifm=memory - 1)
     found["a copy starts at an odd byte"] = with_step(plan, first, source=steps[first].source + 1)
@@ -68,7 +68,7 @@ def faults(plan):
 def moved(plan, at, behind):
     """The plan with a step moved to directly behind another one. Nobody waits for it there."""
     steps = [(step,) for step in plan.steps]
-    steps[at], steps[behind] = (), (plan.steps[behind], replace(plan.steps[at], slot=0))
+    steps[at], steps[behind] = (), (plan.steps[behind], plan.steps[at]._replace(slot=0))
     return changed(plan, steps)
 
 

@@ -8,7 +8,7 @@ from plan_samples import Samples, accelerator, graph_of, single
 
 from byoc_hw.accelerator import REFERENCE, SMALL, Library, TuningSpace
 from byoc_hw.errors import GraphError, PlanError
-from byoc_hw.plan.region import plan_region, plan_tiles
+from byoc_hw.plan.region import plan_region, plan_tiles, why_no_plan
 from byoc_hw.plan.steps import ARGUMENT, FLASH, SCRATCH, Address, Copy
 
 TINY = accelerator(900, 1200)
@@ -159,3 +159,12 @@ def test_accelerator_of_whole_layer_calls_has_nothing_to_tile():
     ifm, layers = chain(Samples(), 1)
     with pytest.raises(PlanError, match="whole-layer calls"):
         plan_tiles(graph_of([ifm], layers, [layers[0].ofm]), replace(REFERENCE, limits={}, library=library))
+
+
+def test_each_of_some_layers_that_are_alike_is_named_where_none_has_a_plan():
+    samples = Samples()
+    layers = [samples.conv2d(samples.tensor((1, 10, 10, 4)), 8) for _ in range(2)]
+    assert [why_no_plan(layer, TINY) for layer in layers] == [None, None]
+    for layer in layers:
+        assert why_no_plan(layer, accelerator(16, 16)).startswith(f"{layer.name}: the smallest tile fits local")
+    assert layers[0].name != layers[1].name

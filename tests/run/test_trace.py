@@ -127,7 +127,7 @@ def test_a_wrong_image_names_its_layer(tmp_path: Path) -> None:
 def test_refuses_a_plan_that_does_not_say_where_a_job_writes() -> None:
     parts = moving_parts()
     ((name, region),) = parts.regions.items()
-    steps = tuple(replace(step, image=None) if hasattr(step, "image") else step for step in region.calls[-1].steps)
+    steps = tuple(step._replace(image=None) if hasattr(step, "image") else step for step in region.calls[-1].steps)
     damaged = replace(region, calls=(*region.calls[:-1], replace(region.calls[-1], steps=steps)))
     with pytest.raises(PlanError, match="y: each job that writes outputs says where they lie"):
         project_files(replace(parts, regions={name: damaged}))

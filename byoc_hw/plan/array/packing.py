@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Convolution, Graph, Layer, Weighted
@@ -21,6 +22,22 @@ from byoc_hw.plan.array.cost import best_cycles
 from byoc_hw.plan.array.kinds import Run, Window, geometry, job_cycles
 from byoc_hw.plan.array.window import Extents, Place, extents
 from byoc_hw.tensor import Tensor
+
+
+class PackedReads(NamedTuple):
+    """What jobs over packed rows of outputs read of an image that lies at a `place` in `nbytes` bytes: its rows with so
+    many `before` and `behind` them, and bytes `around` those."""
+
+    place: Place
+    before: int
+    behind: int
+    around: int
+    nbytes: int
+
+    def span(self, first: int, stop: int) -> tuple[int, int]:
+        """The bytes that are read for the output rows `first` to `stop`, not included."""
+        start, end = self.place.span(first - self.before, stop + self.behind)
+        return max(start - self.around, 0), min(end + self.around, self.nbytes)
 
 
 @dataclass(frozen=True)
@@ -49,16 +66,13 @@ class Packing:
         """The pixels of some rows, with those between them."""
         return (rows - 1) * self.pitch + width
 
-    def read(self, layer: Layer, rows: tuple[int, int], shape: Extents) -> tuple[int, int]:
-        """The bytes of an image that a job over packed rows of outputs reads, with the pixels around its rows."""
+    def reads(self, layer: Layer, shape: Extents) -> PackedReads:
+        """What jobs over packed rows of a layer read of an image of this shape."""
         form, place = geometry(layer), self.place(shape)
-        first, last = rows[0], rows[1] - 1
-        if isinstance(form, Window):
-            first -= form.rows.before
-            last += form.rows.reach - 1 - form.rows.before
         around = (self.pitch - shape[1]) * place.pixel if self.padded else 0
-        start, stop = place.span(first, last + 1)
-        return max(start - around, 0), min(stop + around, self.nbytes(shape))
+        before = form.rows.before if isinstance(form, Window) else 0
+        behind = form.rows.reach - 1 - before if isinstance(form, Window) else 0
+        return PackedReads(place, before, behind, around, self.nbytes(shape))
 
     def last_cut(self, outputs: int, accelerator: Accelerator) -> int:
         """The first of the last outputs that the array computes together."""

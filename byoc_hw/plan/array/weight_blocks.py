@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import prod
+from typing import NamedTuple
 
 from byoc_hw.accelerator import Accelerator, KernelPart
 from byoc_hw.graph import Layer, Weighted
@@ -185,13 +186,37 @@ _AT_A_TIME = 2
 """Blocks of a layer that have room beside those that stay: one in use, the other being loaded."""
 
 
-def staying(cuts: Sequence[tuple[Layer, Blocks | None]], accelerator: Accelerator) -> list[int]:
+class LocalBlocks(NamedTuple):
+    """Bytes of local memory of each block of a layer, with its parameters if these come with it, and of the parameters
+    that lie `beside` them. A layer without weights has no blocks."""
+
+    sizes: tuple[int, ...]
+    beside: int
+
+
+def local_blocks(layer: Layer, blocks: Blocks | None, accelerator: Accelerator) -> LocalBlocks:
+    """What the weights of a layer take in local memory."""
+    if not isinstance(layer, Weighted):
+        return LocalBlocks((), 0)
+    beside = 0 if blocks is None else most_bytes(layer, blocks, accelerator)[1]
+    unit, total = accelerator.buffer_alignment, layer.in_channels
+    blocks = blocks or Blocks(layer.out_channels, total)
+    sliced = blocks.depth < total
+    sizes = tuple(
+        round_up(weights_bytes(layer, channels, depths, accelerator), unit)
+        + (0 if sliced else round_up(PARAMS_BYTES * channels, unit))
+        for _, channels in channel_blocks(layer, blocks)
+        for _, depths in linear_chunks(total, blocks.depth)
+    )
+    return LocalBlocks(sizes, beside)
+
+
+def staying(layers: Sequence[LocalBlocks], accelerator: Accelerator) -> list[int]:
     """How many blocks of each layer of a group can stay in weight memory from one stripe to the next: all of those of
     the smallest layers, and as many as fit of the others."""
-    sizes = [_in_order(layer, blocks, accelerator) for layer, blocks in cuts]
-    beside = [_beside(layer, blocks, accelerator) for layer, blocks in cuts]
+    sizes, beside = [one.sizes for one in layers], [one.beside for one in layers]
     order = sorted((at for at, found in enumerate(sizes) if found), key=lambda at: sum(sizes[at]))
-    found, room = [0] * len(cuts), accelerator.weight_memory
+    found, room = [0] * len(layers), accelerator.weight_memory
 
     def in_turn(at: int) -> int:
         return _AT_A_TIME * max(sizes[at]) + beside[at]
@@ -207,28 +232,6 @@ def staying(cuts: Sequence[tuple[Layer, Blocks | None]], accelerator: Accelerato
         if found[at]:
             room -= found[at] * max(sizes[at]) + beside[at]
     return found
-
-
-def _in_order(layer: Layer, blocks: Blocks | None, accelerator: Accelerator) -> list[int]:
-    """Bytes of local memory of each block of a layer, with its parameters if these come with it."""
-    if not isinstance(layer, Weighted):
-        return []
-    unit, total = accelerator.buffer_alignment, layer.in_channels
-    blocks = blocks or Blocks(layer.out_channels, total)
-    sliced = blocks.depth < total
-    return [
-        round_up(weights_bytes(layer, channels, depths, accelerator), unit)
-        + (0 if sliced else round_up(PARAMS_BYTES * channels, unit))
-        for _, channels in channel_blocks(layer, blocks)
-        for _, depths in linear_chunks(total, blocks.depth)
-    ]
-
-
-def _beside(layer: Layer, blocks: Blocks | None, accelerator: Accelerator) -> int:
-    """Bytes of the parameters that lie beside the blocks of a layer."""
-    if not isinstance(layer, Weighted) or blocks is None:
-        return 0
-    return most_bytes(layer, blocks, accelerator)[1]
 
 
 def psum_bytes(layer: Layer, blocks: Blocks | None, pixels: int, accelerator: Accelerator) -> int:

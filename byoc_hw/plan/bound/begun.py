@@ -15,7 +15,7 @@ from math import ceil
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Graph
 from byoc_hw.plan.array.cost import copy_cycles
-from byoc_hw.plan.bound.prices import cycles_bound
+from byoc_hw.plan.bound.prices import cycles_bound, known_bound
 from byoc_hw.plan.bound.ways import weight_bytes
 
 _ANY_WIDTH = 1 << 30
@@ -26,15 +26,15 @@ def bound_of_begun(graph: Graph, one: Accelerator, copied: Sequence[int]) -> int
     """Cycles that no plan of a region goes below that begins with constants in local memory. `copied` are the cycles of
     copies that bring them."""
     at_once = replace(one, dma_width=_ANY_WIDTH, dma_setup=0, dma_row_setup=0)
-    return max(cycles_bound(graph, one) - sum(copied), cycles_bound(graph, at_once) - _MEMORIES, 0)
+    return max(known_bound(graph, one) - sum(copied), cycles_bound(graph, at_once) - _MEMORIES, 0)
 
 
 def bound_of_inference(graphs: Sequence[Graph], one: Accelerator) -> int:
     """Cycles that no plans of the regions of an inference go below together, whatever they copy for each other."""
     if len(graphs) < 2:
-        return sum(cycles_bound(graph, one) for graph in graphs)
+        return sum(known_bound(graph, one) for graph in graphs)
     begun = [bound_of_begun(graph, one, _most_copied(graph, one)) for graph in graphs]
-    alone = [cycles_bound(graph, one) for graph in graphs]
+    alone = [known_bound(graph, one) for graph in graphs]
     return sum(begun) + min(first - later for first, later in zip(alone, begun, strict=True))
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -40,13 +41,13 @@ class Need:
     channels: int
     pixels: int = 1
 
-    @property
+    @cached_property
     def least(self) -> Extents:
         """The least number of rows and of columns, and the channels."""
         rows, columns = (max(int((stop - first).min()), 0) for first, stop in (self.rows, self.columns))
         return rows, columns, self.channels
 
-    @property
+    @cached_property
     def elements(self) -> int:
         """Their least number."""
         rows, columns, channels = self.least

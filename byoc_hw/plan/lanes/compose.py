@@ -287,14 +287,12 @@ class _Lane:
         layer = self._first[at] + op.layer if inside else self._layers
         step = op.step
         if isinstance(step, Copy):
-            step = replace(
-                step,
+            step = step._replace(
                 target=self._address(part, at, step.target),
                 source=self._address(part, at, step.source),
             )
         elif isinstance(step, WholeLayer):
-            step = replace(
-                step,
+            step = step._replace(
                 inputs=tuple(one and self._address(part, at, one) for one in step.inputs),
                 output=self._address(part, at, step.output),
                 workspace=step.workspace and self._address(part, at, step.workspace),
@@ -310,7 +308,7 @@ class _Lane:
             there = self._memory.of_argument(part, address.space - ARGUMENT)
         else:
             return address
-        start, there = there.offset, replace(there, offset=0)
+        start, there = there.offset, there._replace(offset=0)
         return Address(ARGUMENT + self._spaces.setdefault(there, len(self._spaces)), start + address.offset)
 
 

@@ -404,7 +404,7 @@ def _on(op: Op, moved: Mapping[LocalBuffer, tuple[LocalBuffer, int]]) -> Op:
         if before in moved:
             local[name], shift = moved[before]
             fields[name] = getattr(op.step, name) + shift
-    return replace(op, step=replace(op.step, **fields), accesses=tuple(accesses), local=local)
+    return replace(op, step=op.step._replace(**fields), accesses=tuple(accesses), local=local)
 
 
 def _ordered(part: PlacedPart) -> PlacedPart:

@@ -118,10 +118,10 @@ def _pieces(op: Op, accelerator: Accelerator) -> Iterator[Op]:
     for first, size in linear_chunks(total, unit):
         source, target = (first * step.source_stride, first * step.target_stride) if rows else (first, first)
         if rows:
-            piece = replace(step, source=step.source + source, target=step.target + target, rows=size)
+            piece = step._replace(source=step.source + source, target=step.target + target, rows=size)
             reach = (size - 1) * step.source_stride + step.nbytes, (size - 1) * step.target_stride + step.nbytes
         else:
-            piece = replace(step, source=step.source + source, target=step.target + target, nbytes=size)
+            piece = step._replace(source=step.source + source, target=step.target + target, nbytes=size)
             reach = size, size
         yield replace(
             op,

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
 from byoc_hw.plan.order.dependencies import dependencies
-from byoc_hw.plan.steps import Copy
 from byoc_hw.plan.work.ops import LocalBuffer, Op
 
 _NEVER = 1 << 62
@@ -72,7 +71,7 @@ class _Ordering:
     ) -> None:
         self._ops, self._before, self._after = ops, before, after
         self._needed, self._patient = needed, patient
-        self._is_copy = [not op.is_job for op in ops]
+        self._is_copy, self._cycles = [not op.is_job for op in ops], [op.cycles for op in ops]
         self._waiting = list(map(len, before))
         self._start, self._end, self._ready = [0] * len(ops), [0] * len(ops), [0] * len(ops)
         self._free = {True: 0, False: 0}
@@ -110,14 +109,14 @@ class _Ordering:
             return heappop(self._possible)[1]
         need, index = self._possible[0]
         now = self._free[True]
-        end = now + self._ops[index].cycles
+        end = now + self._cycles[index]
         urgent = [one for one in self._later if one[0] < end and one[1] < need]
         if not urgent:
             return heappop(self._possible)[1]
         self.held_up = True
         soon = min(urgent)
         if self._patient:
-            short = [one for one in self._possible if now + self._ops[one[1]].cycles <= soon[0]]
+            short = [one for one in self._possible if now + self._cycles[one[1]] <= soon[0]]
             if short:
                 self._possible.remove(min(short))
                 heapify(self._possible)
@@ -129,20 +128,21 @@ class _Ordering:
         return heappop(self._possible)[1]
 
     def _begin(self, index: int) -> None:
-        engine = self._is_copy[index]
-        self._start[index] = max(self._free[engine], self._ready[index])
-        self._free[engine] = self._end[index] = self._start[index] + self._ops[index].cycles
+        engine, is_copy, waiting, ready = self._is_copy[index], self._is_copy, self._waiting, self._ready
+        start = self._start[index] = max(self._free[engine], ready[index])
+        end = self._free[engine] = self._end[index] = start + self._cycles[index]
         for other in self._after[index]:
-            self._waiting[other] -= 1
-            if self._is_copy[other] != engine:
-                self._ready[other] = max(self._ready[other], self._end[index])
-            if self._waiting[other] == 0 and self._is_copy[other]:
-                heappush(self._later, (self._ready[other], self._needed[other], other))
+            waiting[other] -= 1
+            copies = is_copy[other]
+            if copies != engine and ready[other] < end:
+                ready[other] = end
+            if copies and waiting[other] == 0:
+                heappush(self._later, (ready[other], self._needed[other], other))
 
 
 def needed_first(ops: Sequence[Op], before: Sequence[set[int]]) -> list[int]:
     """For each copy the first job or call that waits for it, directly or by way of other copies."""
-    is_copy = [isinstance(op.step, Copy) for op in ops]
+    is_copy = [not op.is_job for op in ops]
     needed = [_NEVER] * len(ops)
     for index in range(len(ops) - 1, -1, -1):
         at = needed[index] if is_copy[index] else index

@@ -25,36 +25,41 @@ class TouchedBytes:
 
     def access(self, start: int, stop: int, writes: bool, op: int, found: set[int]) -> None:
         """Add the operations that an access has to wait for to `found`, and record the access."""
-        first = self._cut(start, 0)
-        last = self._cut(stop, first)
-        pieces, arrays, mine = self.pieces, self.arrays, self.arrays[op]
+        starts, pieces = self.starts, self.pieces
+        first = bisect_left(starts, start)
+        if first == len(starts) or starts[first] != start:
+            starts.insert(first, start)
+            pieces.insert(first, pieces[first - 1])
+        last = bisect_left(starts, stop, first)
+        if last == len(starts) or starts[last] != stop:
+            starts.insert(last, stop)
+            pieces.insert(last, pieces[last - 1])
+        if writes:
+            for writer, readers in pieces[first:last]:
+                if writer >= 0:
+                    found.add(writer)
+                if readers:
+                    found.update(readers)
+            starts[first:last] = [start]
+            pieces[first:last] = [(op, ())]
+            return
+        arrays, mine, alone = self.arrays, self.arrays[op], (op,)
         for index in range(first, last):
             writer, readers = pieces[index]
             if writer >= 0:
                 found.add(writer)
-            if writes:
-                found.update(readers)
+            if not readers:
+                pieces[index] = writer, alone
+            elif mine is None:
+                pieces[index] = writer, readers + alone
             else:  # of the jobs of an array the newest is enough: they end in their order
-                kept = readers if mine is None else [other for other in readers if arrays[other] != mine]
-                pieces[index] = (writer, (*kept, op))
-        if writes:
-            self.starts[first:last] = [start]
-            pieces[first:last] = [(op, ())]
+                pieces[index] = writer, tuple([other for other in readers if arrays[other] != mine]) + alone
 
     def touched(self) -> Iterator[tuple[int, int, int, tuple[int, ...]]]:
         """The bytes that were touched: from, to, the last writer or -1, and the readers since then."""
         for (start, stop), (writer, readers) in zip(pairwise(self.starts), self.pieces, strict=False):
             if writer >= 0 or readers:
                 yield start, stop, writer, readers
-
-    def _cut(self, at: int, low: int) -> int:
-        """The index of the piece that starts at an address; it is at least `low`."""
-        starts = self.starts
-        index = bisect_left(starts, at, low)
-        if index == len(starts) or starts[index] != at:
-            starts.insert(index, at)
-            self.pieces.insert(index, self.pieces[index - 1])
-        return index
 
 
 def dependencies(
@@ -80,14 +85,17 @@ def dependencies(
                 last_write[lies[place][0]] = index
     memories = {key: TouchedBytes(arrays) for key, _ in lies.values()}
     found = []
-    for index, some in enumerate(touched):
+    for index, (some, mine) in enumerate(zip(touched, arrays, strict=True)):
         before: set[int] = set()
         for place, start, stop, writes in some:
             key, base = lies[place]
-            if last_write.get(key, -1) < index:  # nothing waits for this
-                memories[key].written(base + start, base + stop, before)
-            else:
+            if key in last_write and last_write[key] >= index:
                 memories[key].access(base + start, base + stop, writes, index, before)
-        mine = arrays[index]
-        found.append({other for other in before if other != index and (mine is None or arrays[other] != mine)})
+            else:  # nothing waits for this
+                memories[key].written(base + start, base + stop, before)
+        if mine is None:
+            before.discard(index)
+            found.append(before)
+        else:
+            found.append({other for other in before if arrays[other] != mine})
     return found

@@ -115,7 +115,7 @@ def _from(op: Op, moved: Callable[[int], int]) -> Op:
     step = op.step
     if not isinstance(step, Copy) or step.source.space != FLASH:
         return op
-    return replace(op, step=replace(step, source=Address(FLASH, moved(step.source.offset))))
+    return replace(op, step=step._replace(source=Address(FLASH, moved(step.source.offset))))
 
 
 # ---------------------------------------------------------------- room around images

@@ -125,13 +125,20 @@ def _oldest(
 ) -> int | None:
     """The first of the offsets at which a buffer lies over the least recently used bytes; None where it has no room."""
     best, most, at = None, life.first, 0
-    while most >= 0 and at < len(candidates) and candidates[at] + life.nbytes <= size:
+    starts, stops, lasts = taken.starts, taken.stops, taken.lasts
+    possible = bisect_right(candidates, size - life.nbytes)
+    while most >= 0 and at < possible:
         offset = candidates[at]
-        last, newest = taken.last(offset, offset + life.nbytes, most)
+        first, piece = bisect_right(stops, offset), bisect_left(starts, offset + life.nbytes)
+        last = -1  # the last operation that touches any of these bytes: from the highest address down
+        while piece > first and last < most:
+            piece -= 1
+            if lasts[piece] > last:
+                last = lasts[piece]
         if last >= most:
-            at = bisect_left(candidates, newest, at)  # all offsets up to there have these bytes, too
+            at = bisect_left(candidates, stops[piece], at)  # all offsets up to there have these bytes, too
             continue
-        if _apart(life, offset, before):
+        if not before or _apart(life, offset, before):
             best, most = offset, last
         at += 1
     return best
@@ -147,36 +154,26 @@ def _apart(life: Lifetime, offset: int, others: Sequence[tuple[Lifetime, int]]) 
 
 
 class _Taken:
-    """The last operation that touches each byte, in pieces by address. `edges` are their ends in whole units: the
-    candidate offsets of a buffer."""
+    """The last operation that touches each byte, in pieces by address: `lasts`, by the `starts` and `stops` of the
+    pieces. `edges` are their ends in whole units: the candidate offsets of a buffer."""
 
     def __init__(self, unit: int) -> None:
         self.edges = [0]
+        self.starts: list[int] = []
+        self.stops: list[int] = []
+        self.lasts: list[int] = []
         self._unit = unit
-        self._starts: list[int] = []
-        self._stops: list[int] = []
-        self._lasts: list[int] = []
-
-    def last(self, start: int, stop: int, most: int) -> tuple[int, int]:
-        """The last operation that touches any of these bytes, -1 if none does, and the end of its piece; of those from
-        `most` on the one of the highest address."""
-        found = -1, start
-        for index in range(bisect_left(self._starts, stop) - 1, bisect_right(self._stops, start) - 1, -1):
-            if self._lasts[index] > found[0]:
-                found = self._lasts[index], self._stops[index]
-                if found[0] >= most:
-                    break
-        return found
 
     def put(self, start: int, stop: int, last: int) -> None:
         """Record a buffer, at a whole unit, as the last user of its bytes."""
-        first, end = bisect_right(self._stops, start), bisect_left(self._starts, stop)
+        starts, stops, lasts = self.starts, self.stops, self.lasts
+        first, end = bisect_right(stops, start), bisect_left(starts, stop)
         pieces = [(start, stop, last)]
-        if first < end and self._starts[first] < start:
-            pieces.insert(0, (self._starts[first], start, self._lasts[first]))
-        if first < end and self._stops[end - 1] > stop:
-            pieces.append((stop, self._stops[end - 1], self._lasts[end - 1]))
-        self._starts[first:end], self._stops[first:end], self._lasts[first:end] = map(list, zip(*pieces, strict=True))
+        if first < end and starts[first] < start:
+            pieces.insert(0, (starts[first], start, lasts[first]))
+        if first < end and stops[end - 1] > stop:
+            pieces.append((stop, stops[end - 1], lasts[end - 1]))
+        starts[first:end], stops[first:end], lasts[first:end] = zip(*pieces, strict=True)
         whole = round_up(stop, self._unit)
         self.edges[bisect_left(self.edges, start) : bisect_right(self.edges, whole)] = [start, whole]
 

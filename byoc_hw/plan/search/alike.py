@@ -81,9 +81,24 @@ def _lies(storage: Storage, stop: int) -> Hashable:
     return storage.local_bytes, storage.extents, storage.swapped, storage.packing, storage.constant, strides, later
 
 
+@dataclass(frozen=True)
+class AlikeLayer:
+    """A layer; those of the same sizes are equal."""
+
+    layer: Layer = field(compare=False)
+    sizes: Hashable
+
+    @classmethod
+    def of(cls, layer: Layer) -> AlikeLayer:
+        """The layer with its sizes."""
+        return cls(layer, layer_sizes(layer))
+
+
 def layer_sizes(layer: Layer) -> Hashable:
     """A layer without its names and values: what its jobs and copies depend on."""
-    return (type(layer), *(_plain(getattr(layer, one.name)) for one in fields(layer) if one.name not in _ANY))
+    inputs = layer.inputs
+    same = tuple(map(inputs.index, inputs)) if len(inputs) > 1 else ()  # a tensor that is read twice is there once
+    return (type(layer), same, *(_plain(getattr(layer, one.name)) for one in fields(layer) if one.name not in _ANY))
 
 
 _ANY = ("name", "source", "act_min", "act_max")

@@ -8,23 +8,22 @@ from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
-from byoc_hw.graph import Weighted
-from byoc_hw.integers import ceil_div, round_up
+from byoc_hw.integers import round_up
 from byoc_hw.plan.array.cost import copy_cycles
 from byoc_hw.plan.array.mapped import MappedGraph
 from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.array.weight_blocks import (
     all_bytes,
-    channel_blocks,
     cut,
     load_cycles,
+    local_blocks,
     psum_bytes,
     staying,
     tile_cycles,
 )
 from byoc_hw.plan.array.window import extents, row_bytes
 from byoc_hw.plan.work.builder import argument_home, moves, scratch_home
-from byoc_hw.plan.work.rows_needed import Span, Stripe, stripes_of
+from byoc_hw.plan.work.rows_needed import LayerRows, Span, Stripe, rows_of_layer, stripes_of
 
 HeldSet = frozenset[int]
 """Indices of the storages that are in local memory in full."""
@@ -86,7 +85,9 @@ class Estimates:
         self._touched: dict[tuple[int, int], HeldSet] = {}
         self._shapes: dict[tuple[int, int, HeldSet, HeldSet, HeldSet, int], Shape] = {}
         self._too_large: dict[tuple[int, int, HeldSet, HeldSet, HeldSet, int], int] = {}  # bytes of what did not fit
+        self._local = [local_blocks(layer, cut, accelerator) for layer, cut in cuts]
         self._stays: dict[tuple[int, int], Sequence[float]] = {}
+        self._rows: dict[int, LayerRows] = {}
         self._made: dict[tuple[int, int], Mapping[Storage, int]] = {}
         self._stored: dict[tuple[int, int, HeldSet], Mapping[Storage, bool]] = {}
         self._tiles: dict[tuple[int, int], tuple[int, int]] = {}
@@ -131,7 +132,7 @@ class Estimates:
             return ()
         if (at, stop) not in self._stays:
             indices = self.order[at:stop]
-            stay = staying([(self.layers[index], self.blocks[index]) for index in indices], self.accelerator)
+            stay = staying([self._local[index] for index in indices], self.accelerator)
             self._stays[at, stop] = [
                 self.load[index] * many / self._block_count(index) for index, many in zip(indices, stay, strict=True)
             ]
@@ -139,10 +140,7 @@ class Estimates:
 
     def _block_count(self, index: int) -> int:
         """The number of blocks of weights of a layer; 1 for one without weights."""
-        layer, blocks = self.layers[index], self.blocks[index]
-        if not isinstance(layer, Weighted) or blocks is None:
-            return 1
-        return len(channel_blocks(layer, blocks)) * ceil_div(layer.in_channels, blocks.depth)
+        return len(self._local[index].sizes) or 1
 
     def striped(
         self,
@@ -187,7 +185,7 @@ class Estimates:
     ) -> list[tuple[Stripe, _Inside]]:
         """The stripes of a group, up to the first whose tiles take more than `room` bytes."""
         found: list[tuple[Stripe, _Inside]] = []
-        for stripe in self._cut(at, stop, full, count, _NONE):
+        for stripe in self.cut(at, stop, full, count, _NONE):
             found.append((stripe, self._inside(at, stop, full, after, stripe)))
             if found[-1][1].nbytes > room:
                 break
@@ -256,13 +254,14 @@ class Estimates:
             self._stored[key] = {one: others for one, others in read.items() if others or one.leaves}
         return self._stored[key]
 
-    def cut(self, at: int, stop: int, full: HeldSet, count: int, halos: HeldSet) -> list[Stripe]:
+    def cut(self, at: int, stop: int, full: HeldSet, count: int, halos: HeldSet) -> Iterator[Stripe]:
         """The stripes of a group; of `halos` the rows that two of them share are computed once."""
-        return list(self._cut(at, stop, full, count, halos))
+        return stripes_of([self._rows_of(index) for index in self.order[at:stop]], count, full, halos)
 
-    def _cut(self, at: int, stop: int, full: HeldSet, count: int, halos: HeldSet) -> Iterator[Stripe]:
-        packed = self.mapping.rows.layers
-        return stripes_of(self.layers, self.of, self.order[at:stop], count, full, packed, halos)
+    def _rows_of(self, index: int) -> LayerRows:
+        if index not in self._rows:
+            self._rows[index] = rows_of_layer(self.layers[index], index, self.of, self.mapping.rows.layers)
+        return self._rows[index]
 
     def loaded(self, at: int, stop: int, stripe: Stripe, full: HeldSet) -> Iterator[tuple[Storage, int]]:
         """The storages of which a stripe loads a tile, and the bytes of that."""

@@ -493,6 +493,9 @@ class Grouping:
             before = stripes
             if most > stripes * self.room:
                 continue
+            actual = ceil_div(height, ceil_div(height, stripes))
+            if best is not None and self.estimates.weights(at, stop, actual, alternating=False) >= best[0]:
+                break  # more stripes load the weights more often
             for overlap in (True, False) if stripes > 1 and self.allowed.overlap else (False,):
                 cost = self.estimates.striped(at, stop, held, after, full, stripes, overlap, self.room)
                 if cost is None:
@@ -525,10 +528,12 @@ class Grouping:
         resident = self.allowed.resident and self.estimates.weights_stay(at, stop)
         height = extents(self.layers[self.order[stop - 1]].ofm)[0]
         best: tuple[float, Group] | None = None
-        fitting = 0
+        fitting, least = 0, inf if known is None else known[0]
         for stripes in sorted({ceil_div(height, ceil_div(height, one)) for one in self.allowed.stripes} - {1}):
-            if most > stripes * room or fitting > _FURTHER:
+            if most > stripes * room:
                 continue
+            if fitting > _FURTHER or self.estimates.weights(at, stop, stripes, alternating=False) >= least:
+                break  # more stripes load the weights more often
             cost = kept.cycles(stripes, room)
             if cost is None:
                 continue
@@ -536,6 +541,7 @@ class Grouping:
             fitting += 1
             if best is None or cost < best[0]:
                 best = cost, Group(count, stripes, full, overlap=False, resident=resident, kept=kept.halos)
+                least = min(least, cost)
         return best
 
     def _keeping(self, at: int, stop: int, held: HeldSet, after: HeldSet, full: HeldSet) -> KeptHalos | None:

@@ -16,24 +16,24 @@ from byoc_hw.plan.work.rows_needed import Stripe
 
 
 class _Moment(NamedTuple):
-    """A layer in a stripe, or the loads before all of them: the bytes of local memory in use, the cycles of the jobs;
-    and `loading` cycles of copies that fill a part of a `tile` before the moment ends."""
+    """A layer in a stripe, or the loads before all of them: the bytes of local memory in use, the cycles of the jobs,
+    and the bytes of a `tile` that copies fill before the moment ends."""
 
     nbytes: int
     jobs: int
     tile: int
-    loading: int
 
 
 @dataclass(frozen=True)
 class _Work:
     """All stripes of a group: cycles of the jobs, and of the copies of activations; cycles at both ends that nothing
-    hides; and the moments in order."""
+    hides; and the moments in order, with the cycles of the copies that fill their tiles."""
 
     jobs: int
     copied: int
     exposed: float
     moments: Sequence[_Moment]
+    loading: Sequence[int]
     stripes: int
 
 
@@ -54,24 +54,31 @@ class KeptHalos:
         heights = ((index, extents(estimates.layers[index].ofm)[0]) for index in self._indices)
         self.least = sum(estimates.tile(index, rows) for index, rows in heights)
         self._work: dict[int, _Work] = {}
+        self._too_large: dict[int, int] = {}  # bytes of what did not fit, by the number of stripes
 
     def cycles(self, count: int, room: int, alternating: bool = False) -> float | None:
         """Cycles of the group in `count` stripes; None where it does not fit into `room` bytes, or where it keeps
         nothing. Blocks of weights may come in `alternating` order."""
+        if self._too_large.get(count, 0) > room:
+            return None
         if count not in self._work:
-            self._work[count] = self._worked(count)
+            found = self._worked(count, room)
+            if isinstance(found, int):
+                self._too_large[count] = found
+                return None
+            self._work[count] = found
         work = self._work[count]
         if max(one.nbytes for one in work.moments) > room:
             return None
         weights = self._estimates.weights(*self._span, work.stripes, alternating)
-        return max(work.jobs + self._waits(work.moments, room), work.copied + weights) + work.exposed
+        return max(work.jobs + self._waits(work, room), work.copied + weights) + work.exposed
 
     @staticmethod
-    def _waits(moments: Sequence[_Moment], room: int) -> int:
+    def _waits(work: _Work, room: int) -> int:
         """Cycles in which the array waits for loads: those behind the jobs beside which there is room for the tile."""
-        found = 0
-        for at, moment in enumerate(moments):
-            left = moment.loading - moment.jobs
+        found, moments = 0, work.moments
+        for at, (moment, loading) in enumerate(zip(moments, work.loading, strict=True)):
+            left = loading - moment.jobs
             for before in range(at - 1, -1, -1):
                 if left <= 0 or moments[before].nbytes + moment.tile > room:
                     break
@@ -79,60 +86,77 @@ class KeptHalos:
             found += max(left, 0) if at else 0
         return found
 
-    def _worked(self, count: int) -> _Work:
+    def _worked(self, count: int, room: int) -> _Work | int:
+        """The group in `count` stripes, or the bytes of a moment in which it takes more than `room`."""
         estimates, span = self._estimates, self._span
-        stripes = estimates.cut(*span, self._full, count, self.halos)
+        alike: dict[Hashable, list[_Moment]] = {}
+        stripes: list[Stripe] = []
+        moments: list[_Moment] = []
+        for stripe in estimates.cut(*span, self._full, count, self.halos):
+            tiles = dict(estimates.loaded(*span, stripe, self._full))
+            made = [(index, self._made(index, stripe)) for index in self._indices if index in stripe.rows]
+            heights = (stop - start for start, stop in stripe.rows.values())
+            key = (*tiles.items(), *made, *heights)
+            if key not in alike:
+                alike[key] = list(self._moments(stripe, tiles, made))
+                most = max(one.nbytes for one in alike[key])
+                if most > room:
+                    return most
+            stripes.append(stripe)
+            moments += alike[key]
         moved = estimates.moved(*span, self._full, self._held, self._after, stripes)
         carried = dict(self._carried(stripes))
-        alike: dict[Hashable, list[_Moment]] = {}
-        moments: list[_Moment] = []
+        loading = []
         for number, (stripe, (load, _)) in enumerate(zip(stripes, moved, strict=True)):
-            mine = {storage: found[number] for storage, found in carried.items()}
-            sizes = (*stripe.needs.values(), *stripe.rows.values(), *(one.load for one in mine.values()))
-            key = load, *stripe.rows, *(stop - start for start, stop in sizes)
-            if key not in alike:
-                alike[key] = list(self._moments(stripe, load, mine))
-            moments += alike[key]
+            loading.append(load)
+            for index in self._indices:
+                if index in stripe.rows:
+                    loading.append(self._copy(carried[index][number].load) if index in carried else 0)
         copied = sum(map(sum, moved))
         copied += sum(self._copy(one.load) + self._copy(one.store) for found in carried.values() for one in found)
         jobs = sum(moment.jobs for moment in moments)
-        return _Work(jobs, copied, (moved[0][0] + moved[-1][1]) / 2, moments, len(stripes))
+        return _Work(jobs, copied, (moved[0][0] + moved[-1][1]) / 2, moments, loading, len(stripes))
 
-    def _carried(self, stripes: Sequence[Stripe]) -> Iterator[tuple[Storage, list[Carry]]]:
+    def _carried(self, stripes: Sequence[Stripe]) -> Iterator[tuple[int, list[Carry]]]:
+        """What the stripes carry of the outputs of layers whose halo is kept."""
         for index in self._indices:
             ofm = self._estimates.layers[index].ofm
             storage = self._estimates.of[ofm]
             if storage.index in self.halos:
-                yield storage, carries(stripes, storage, index, ofm)
+                yield index, carries(stripes, storage, index, ofm)
 
     def _copy(self, span: tuple[int, int]) -> int:
         return copy_cycles(span[1] - span[0], 1, self._estimates.accelerator) if span[0] < span[1] else 0
 
-    def _moments(self, stripe: Stripe, load: int, carried: Mapping[Storage, Carry]) -> Iterator[_Moment]:
-        """The loads of a stripe, then its layers."""
-        estimates, unit = self._estimates, self._estimates.unit
-        order = [index for index in self._indices if index in stripe.rows]
+    def _made(self, index: int, stripe: Stripe) -> int:
+        """Bytes of the tile that a layer writes in a stripe."""
+        ofm = self._estimates.layers[index].ofm
+        storage = self._estimates.of[ofm]
+        if storage.index in self._full:
+            return 0
+        start, stop = stripe.written(storage, ofm, stripe.rows[index])
+        return round_up(stop - start, self._estimates.unit)
+
+    def _moments(
+        self, stripe: Stripe, tiles: Mapping[Storage, int], made: Sequence[tuple[int, int]]
+    ) -> Iterator[_Moment]:
+        """The loads of a stripe, then its layers. `tiles` are the bytes that are loaded, `made` those of each layer."""
+        estimates = self._estimates
+        order = [index for index, _ in made]
         last = {estimates.of[tensor]: at for at, index in enumerate(order) for tensor in estimates.layers[index].inputs}
-        tiles = dict(estimates.loaded(*self._span, stripe, self._full))
         live = [sum(tiles.values())] + [0] * len(order)  # before all layers, and in each
         for storage, nbytes in tiles.items():
             for at in range(last.get(storage, -1) + 1):
                 live[at + 1] += nbytes
-        made: list[int] = []
         jobs: list[int] = []
-        for at, index in enumerate(order):
-            layer, rows = estimates.layers[index], stripe.rows[index]
-            storage = estimates.of[layer.ofm]
-            start, stop = stripe.written(storage, layer.ofm, rows)
-            made.append(0 if storage.index in self._full else round_up(stop - start, unit))
+        for at, (index, nbytes) in enumerate(made):
+            storage, rows = estimates.of[estimates.layers[index].ofm], stripe.rows[index]
             end = len(order) - 1 if storage in self._stored else last.get(storage, at)
             for other in range(at, end + 1):
-                live[other + 1] += made[-1]
+                live[other + 1] += nbytes
             cycles, sums = estimates.jobs(index, rows[1] - rows[0])
             jobs.append(cycles)
             live[at + 1] += sums
-        yield _Moment(live[0], 0, live[0], load)
-        for index, nbytes, cycles, tile in zip(order, live[1:], jobs, made, strict=True):
-            storage = estimates.of[estimates.layers[index].ofm]
-            loading = self._copy(carried[storage].load) if storage in carried else 0
-            yield _Moment(nbytes, cycles, tile, loading)
+        yield _Moment(live[0], 0, live[0])
+        for nbytes, cycles, (_, tile) in zip(live[1:], jobs, made, strict=True):
+            yield _Moment(nbytes, cycles, tile)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from math import lcm, prod
 
@@ -15,7 +15,7 @@ from byoc_hw.plan.array.kinds import Alias, CopiesOnly, Entire, Product, Run, Wi
 from byoc_hw.plan.array.tiling import Tiler, TilingCost
 from byoc_hw.plan.array.transfers import linear_chunks, tile_transfers
 from byoc_hw.plan.choices import Tiling
-from byoc_hw.plan.search.alike import layer_sizes
+from byoc_hw.plan.search.alike import AlikeLayer
 from byoc_hw.plan.steps import ACTIVATIONS, SCRATCH, Address, Copy
 from byoc_hw.plan.work.ops import misalignment, padded_end
 from byoc_hw.plan.work.tiles import tiles
@@ -28,19 +28,11 @@ def single_tiling(layer: Layer, accelerator: Accelerator) -> Tiling | None:
     Raises `PlanError` naming the layer with the memory that its smallest tile does not fit, or with
     the DMA's rule that its cheapest tiling breaks.
     """
-    return next(iter(_cheapest(_Alike(layer, layer_sizes(layer)), accelerator, True)), None)
-
-
-@dataclass(frozen=True)
-class _Alike:
-    """A layer; those of the same sizes are equal."""
-
-    layer: Layer = field(compare=False)
-    sizes: Hashable
+    return next(iter(_cheapest(AlikeLayer.of(layer), accelerator, True)), None)
 
 
 @lru_cache(maxsize=4096)
-def _cheapest(alike: _Alike, accelerator: Accelerator, even: bool) -> tuple[Tiling, ...]:
+def _cheapest(alike: AlikeLayer, accelerator: Accelerator, even: bool) -> tuple[Tiling, ...]:
     """The tiling of a layer with the fewest cycles of copies and jobs one after the other, and the one with the fewest
     if the array computes while the DMA copies."""
     layer, form = alike.layer, geometry(alike.layer)
@@ -81,7 +73,7 @@ def tilings(
             weight_memory=max(accelerator.weight_memory // weights, 1),
         )
         try:
-            found = _cheapest(_Alike(layer, layer_sizes(layer)), part, even)
+            found = _cheapest(AlikeLayer.of(layer), part, even)
         except PlanError:
             continue  # a larger part may do
         yield from (tiling for tiling in found if tiling not in seen)

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from math import lcm, prod
 
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer, Transpose, Weighted
 from byoc_hw.params.pack import PARAMS_BYTES
+from byoc_hw.plan.array.cost import dense_job_shapes
 from byoc_hw.plan.array.mapped import MappedGraph
 from byoc_hw.plan.array.storage import Argument, Join, Storage
 from byoc_hw.plan.array.transfers import Transfer, canonical, linear_chunks, scatter, slabs, strided
 from byoc_hw.plan.array.window import Extents, extents, row_bytes
 from byoc_hw.plan.choices import Choices
-from byoc_hw.plan.steps import ARGUMENT, FLASH_ALIGNMENT, SCRATCH, WEIGHTS, Address, Image
+from byoc_hw.plan.steps import ARGUMENT, FLASH_ALIGNMENT, SCRATCH, WEIGHTS, Address, Image, Job
 from byoc_hw.plan.work.flash import FlashImage, WeightBlock
-from byoc_hw.plan.work.ops import Home, LocalBuffer, Op, activations, copy_op, weights_op
+from byoc_hw.plan.work.ops import Home, JobCost, LocalBuffer, Op, activations, copy_op, job_cost, job_op, weights_op
 from byoc_hw.plan.work.units import Unit
-from byoc_hw.tensor import Tensor
+from byoc_hw.tensor import Pair, Tensor
 
 
 class WorkBuilder:
@@ -33,6 +35,8 @@ class WorkBuilder:
         self.layers: tuple[Layer, ...] = mapped.mapping.layers
         self.packed = mapped.mapping.rows.layers
         self.choices = choices
+        self.mapped, self._costs = mapped, _job_costs(mapped)
+        self._shapes: dict[tuple[int, Extents, Extents], tuple[Extents, Extents]] = {}
         accelerator = mapped.accelerator
         flash_alignment = lcm(FLASH_ALIGNMENT, accelerator.dma_alignment)
         self.flash = FlashImage(accelerator, flash_alignment, accelerator.buffer_alignment)
@@ -121,6 +125,20 @@ class WorkBuilder:
         buffer = LocalBuffer(layer.name, WEIGHTS, nbytes)
         return buffer, weights_op(index, source, buffer, self.accelerator)
 
+    def job(self, index: int, layer: Layer, job: Job, local: Mapping[str, LocalBuffer]) -> Op:
+        """A job of a layer; its addresses are relative to the buffers in `local`."""
+        key = index, job.ifm_shape, job.ofm_shape, job.kernel
+        if key not in self._costs:
+            self._costs[key] = job_cost(layer, job, self.accelerator)
+        return job_op(index, layer, job, local, self._costs[key])
+
+    def dense_shapes(self, index: int, layer: Layer, ifm: Extents, ofm: Extents) -> tuple[Extents, Extents]:
+        """The shapes of a job over dense pixels."""
+        key = index, ifm, ofm
+        if key not in self._shapes:
+            self._shapes[key] = dense_job_shapes(layer, ifm, ofm, self.accelerator)
+        return self._shapes[key]
+
     def params_at(self, channel: int) -> int:
         """The offset of a channel's parameters in a block with the parameters of the whole layer."""
         return PARAMS_BYTES * channel
@@ -174,6 +192,16 @@ class WorkBuilder:
     def whole_memory(self) -> int:
         """The bytes of local activation memory, rounded down so that the next chunk stays aligned."""
         return self.accelerator.activation_memory // self.accelerator.dma_alignment * self.accelerator.dma_alignment
+
+
+JobShape = tuple[int, Extents, Extents, Pair]
+"""The layer of a job by index, the extents of its input and of its output, and its kernel."""
+
+
+@lru_cache(maxsize=8)
+def _job_costs(mapped: MappedGraph) -> dict[JobShape, JobCost]:
+    """What is known of the jobs of a mapped region: all that is tried of it shares it."""
+    return {}
 
 
 def argument_home(storage: Storage, argument: Argument) -> Home:

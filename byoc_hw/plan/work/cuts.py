@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from byoc_hw.accelerator import KernelPart
 from byoc_hw.graph import Layer, Weighted
 from byoc_hw.plan.array.kinds import PSUM_BYTES, Window, parts_of_kernel
+from byoc_hw.plan.array.mapped import MappedGraph
 from byoc_hw.plan.array.transfers import linear_chunks
-from byoc_hw.plan.array.weight_blocks import channel_blocks, params_together, part_bytes, staying
+from byoc_hw.plan.array.weight_blocks import channel_blocks, local_blocks, params_together, part_bytes, staying
 from byoc_hw.plan.choices import Blocks, Group
 from byoc_hw.plan.work.builder import WorkBuilder
 from byoc_hw.plan.work.flash import WeightBlock
@@ -20,7 +22,7 @@ from byoc_hw.plan.work.units import Unit
 
 class Cut(NamedTuple):
     """What a job computes: output channels, the input channels and the part of the kernel that they sum over, and
-    their weights."""
+    the offsets of their weights and parameters in their buffers."""
 
     channel: int
     channels: int
@@ -31,7 +33,25 @@ class Cut(NamedTuple):
     last: bool
     weights: int
     params: int
-    local: dict[str, LocalBuffer]
+
+
+CutOnBuffers = tuple[Cut, Mapping[str, LocalBuffer]]
+"""What a job computes, and the buffers of its weights and partial sums, by the field of the job."""
+
+
+class _BlockCuts(NamedTuple):
+    """A block of weights, the one with its parameters, which may be itself, and the jobs with it."""
+
+    block: WeightBlock
+    params: WeightBlock
+    cuts: tuple[Cut, ...]
+
+
+class _ChannelCuts(NamedTuple):
+    """Some output channels of a layer: their number, and the blocks that they sum over."""
+
+    channels: int
+    blocks: tuple[_BlockCuts, ...]
 
 
 def blocks_of_sums(layer: Weighted, blocks: Blocks | None, depth: int) -> Blocks:
@@ -46,48 +66,40 @@ class JobCuts:
 
     def __init__(self, region: WorkBuilder, group: Group, indices: Sequence[int]) -> None:
         self._region, self._resident = region, group.resident
-        cuts = [(region.layers[index], region.choices.blocks[index]) for index in indices]
-        stay = staying(cuts, region.accelerator) if group.alternating else [0] * len(cuts)
+        stay = [0] * len(indices)
+        if group.alternating:
+            blocks = region.choices.blocks
+            layers = [local_blocks(region.layers[index], blocks[index], region.accelerator) for index in indices]
+            stay = staying(layers, region.accelerator)
         self._stay = dict(zip(indices, stay, strict=True))
         self._turn = dict.fromkeys(indices, 1)  # the direction in which the next tile takes the blocks of a layer
         self._kept: dict[WeightBlock, LocalBuffer] = {}
-        self._blocks: dict[tuple[int, Span | None], list[tuple[int, int, int, int]]] = {}  # of each layer
+        self._known = _known_cuts(region.mapped)
 
     def of_tile(
         self, index: int, layer: Layer, form: Window, unit: Unit, pixels: Span, some: Span | None = None
-    ) -> Iterator[Cut]:
+    ) -> Iterator[CutOnBuffers]:
         """The jobs over one tile of so many rows and columns, each once its weights are there.
 
         Of all output channels, or of `some` from the first one on to one that is not included.
         """
-        parts = parts_of_kernel(layer, self._region.accelerator)
         low, high = some or (0, layer.ofm.shape[-1])
         if not isinstance(layer, Weighted):
-            yield Cut(low, high - low, low, high - low, parts[0], True, True, 0, 0, {})
+            part = parts_of_kernel(layer, self._region.accelerator)[0]
+            yield Cut(low, high - low, low, high - low, part, True, True, 0, 0), {}
             return
-        region = self._region
-        total = layer.in_channels
-        blocks = region.choices.blocks[index] or Blocks(layer.out_channels, total)
-        sliced = blocks.depth < total
-        partial = sliced or len(parts) > 1
-        once = params_together(layer, blocks, region.accelerator) == layer.out_channels
         turn, used = self._turn[index], dict[WeightBlock, None]()
-        slices = list(linear_chunks(total, blocks.depth))[::turn]
-        for start, together, channel, count in self._channels(index, layer, blocks, some)[::turn]:
-            behind, many = (0, layer.out_channels) if sliced and once else (start, together)
-            params = WeightBlock(index, behind, many, 0, 0, True)
+        for count, blocks in self._channel_cuts(index, layer, form, some, turn):
+            partial = not (blocks[0].cuts[0].first and blocks[0].cuts[0].last)
             psum = activations(layer.name, PSUM_BYTES * pixels[0] * pixels[1] * count) if partial else None
-            for at, (first, depths) in enumerate(slices, 1):
-                block = WeightBlock(index, start, together, first, depths, not sliced)
+            for block, params, cuts in blocks:
                 used[block] = None
                 local = {"weights": self._weights(index, layer, block, unit)}
-                local["params"] = self._weights(index, layer, params, unit) if sliced else local["weights"]
+                local["params"] = local["weights"] if params is block else self._weights(index, layer, params, unit)
                 if psum is not None:
                     local["psum"] = psum
-                inputs = (form.first_input(channel) + first, depths) if form.sums else (channel, count)
-                ends = at == 1, at == len(slices)
-                params_at = region.params_at(channel - behind)
-                yield from self._of_block(layer, block, (channel, count), inputs, ends, params_at, local)
+                for cut in cuts:
+                    yield cut, local
         if not self._resident:
             stay = set(list(used)[-self._stay[index] :]) if self._stay[index] else set()
             done = [one for one in self._kept if one.layer == index and one.channel + one.channels <= high]
@@ -99,7 +111,7 @@ class JobCuts:
 
     def of_slice(
         self, index: int, layer: Weighted, form: Window, unit: Unit, some: Span, psums: Sequence[LocalBuffer]
-    ) -> Iterator[Cut]:
+    ) -> Iterator[CutOnBuffers]:
         """The jobs that add the input channels `some`, from the first one on to one that is not included, to the
         partial sums of a tile. Of these each of `blocks_of_sums` has a buffer."""
         region, accelerator = self._region, self._region.accelerator
@@ -118,21 +130,45 @@ class JobCuts:
                 inputs = form.first_input(start) + block.depth, depths
                 ends = block.depth == 0, block.depth + depths == total
                 params_at = region.params_at(start - behind)
-                yield from self._of_block(layer, block, (start, count), inputs, ends, params_at, local)
+                for cut in self._of_block(layer, block, (start, count), inputs, ends, params_at):
+                    yield cut, local
         if not self._resident:
             done = [one for one in self._kept if one.layer == index and (one.depths or some[1] == total)]
             for one in done:
                 del self._kept[one]
 
+    def _channel_cuts(
+        self, index: int, layer: Weighted, form: Window, some: Span | None, turn: int
+    ) -> Sequence[_ChannelCuts]:
+        """The jobs over any tile of a layer, of all output channels or of `some`. With `turn` -1 in reverse order."""
+        blocks = self._region.choices.blocks[index] or Blocks(layer.out_channels, layer.in_channels)
+        key = index, blocks, some, turn
+        if key not in self._known:
+            self._known[key] = list(self._cuts_of(index, layer, form, blocks, some, turn))
+        return self._known[key]
+
+    def _cuts_of(
+        self, index: int, layer: Weighted, form: Window, blocks: Blocks, some: Span | None, turn: int
+    ) -> Iterator[_ChannelCuts]:
+        region, total = self._region, layer.in_channels
+        sliced = blocks.depth < total
+        once = params_together(layer, blocks, region.accelerator) == layer.out_channels
+        slices = list(linear_chunks(total, blocks.depth))[::turn]
+        for start, together, channel, count in _channels(layer, blocks, some)[::turn]:
+            behind, many = (0, layer.out_channels) if sliced and once else (start, together)
+            params = WeightBlock(index, behind, many, 0, 0, True)
+            found = []
+            for at, (first, depths) in enumerate(slices, 1):
+                block = WeightBlock(index, start, together, first, depths, not sliced)
+                inputs = (form.first_input(channel) + first, depths) if form.sums else (channel, count)
+                ends = at == 1, at == len(slices)
+                params_at = region.params_at(channel - behind)
+                cuts = tuple(self._of_block(layer, block, (channel, count), inputs, ends, params_at))
+                found.append(_BlockCuts(block, params if sliced else block, cuts))
+            yield _ChannelCuts(count, tuple(found))
+
     def _of_block(
-        self,
-        layer: Weighted,
-        block: WeightBlock,
-        channels: Span,
-        inputs: Span,
-        ends: tuple[bool, bool],
-        params: int,
-        local: dict[str, LocalBuffer],
+        self, layer: Weighted, block: WeightBlock, channels: Span, inputs: Span, ends: tuple[bool, bool], params: int
     ) -> Iterator[Cut]:
         """The jobs with a block of weights, one for each part of the kernel. `channels` and `inputs` are the first one
         and their number, `ends` whether the block is the first and the last one of its sums."""
@@ -140,26 +176,29 @@ class JobCuts:
         for part in parts:
             at = weights + part_bytes(layer, part, channels[0] - block.channel, block.depths)
             first, last = ends[0] and part is parts[0], ends[1] and part is parts[-1]
-            yield Cut(*channels, *inputs, part, first, last, at, params, local)
+            yield Cut(*channels, *inputs, part, first, last, at, params)
             weights += part_bytes(layer, part, block.channels, block.depths)
-
-    def _channels(
-        self, index: int, layer: Weighted, blocks: Blocks, some: Span | None
-    ) -> list[tuple[int, int, int, int]]:
-        """The channels of each job: those of its block, and its own."""
-        if (index, some) not in self._blocks:
-            whole = channel_blocks(layer, blocks)
-            if some is not None:
-                whole = [(some[0] + at, count) for at, count in linear_chunks(some[1] - some[0], blocks.channels)]
-            self._blocks[index, some] = [
-                (start, together, start + first, count)
-                for start, together in whole
-                for first, count in linear_chunks(together, layer.group_channels)
-            ]
-        return self._blocks[index, some]
 
     def _weights(self, index: int, layer: Weighted, block: WeightBlock, unit: Unit) -> LocalBuffer:
         if block not in self._kept:
             self._kept[block], load = self._region.weights(index, layer, block)
             unit.jobs.append(load)
         return self._kept[block]
+
+
+def _channels(layer: Weighted, blocks: Blocks, some: Span | None) -> list[tuple[int, int, int, int]]:
+    """The channels of each job: those of its block, and its own."""
+    whole = channel_blocks(layer, blocks)
+    if some is not None:
+        whole = [(some[0] + at, count) for at, count in linear_chunks(some[1] - some[0], blocks.channels)]
+    return [
+        (start, together, start + first, count)
+        for start, together in whole
+        for first, count in linear_chunks(together, layer.group_channels)
+    ]
+
+
+@lru_cache(maxsize=8)
+def _known_cuts(mapped: MappedGraph) -> dict[tuple[int, Blocks, Span | None, int], Sequence[_ChannelCuts]]:
+    """The jobs over tiles of the layers of a mapped region, which all that is tried of it shares."""
+    return {}

@@ -17,7 +17,7 @@ from byoc_hw.plan.array.cost import copy_cycles
 from byoc_hw.plan.array.kinds import PSUM_BYTES, Run, Window, geometry, rows_at_a_time, sums_channels
 from byoc_hw.plan.array.window import Axis
 from byoc_hw.plan.steps import Copy, Image, Job
-from byoc_hw.plan.work.ops import Access, LocalBuffer, Op, job_op
+from byoc_hw.plan.work.ops import Access, LocalBuffer, Op, job_cost, job_op
 
 Halves = tuple[Op, Op]
 
@@ -130,7 +130,7 @@ def channel_halves(op: Op, layer: Layer, at: int, accelerator: Accelerator) -> H
 
 
 def _both(op: Op, layer: Layer, parts: Sequence[Job], accelerator: Accelerator) -> Halves:
-    first, second = (job_op(op.layer, layer, part, op.local, accelerator) for part in parts)
+    first, second = (job_op(op.layer, layer, part, op.local, job_cost(layer, part, accelerator)) for part in parts)
     return first, second
 
 
@@ -157,8 +157,7 @@ def _run_part(job: Job, layer: Layer, form: Run, first: int, rows: int) -> Job:
     assert image is not None
     start, count = first * _run_row(image), rows * _run_row(image)
     shape = (1, count, 1)
-    return replace(
-        job,
+    return job._replace(
         ifm=job.ifm + layer.inputs[0].bytes_of(start),
         ifm2=job.ifm2 + (layer.inputs[1].bytes_of(start) if len(layer.inputs) > 1 and not form.repeats else 0),
         ofm=job.ofm + layer.ofm.bytes_of(start),
@@ -172,7 +171,7 @@ def _run_part(job: Job, layer: Layer, form: Run, first: int, rows: int) -> Job:
 
 def _image_rows(image: Image, first: int, rows: int) -> Image:
     offset = image.offset + first * image.strides[0]
-    return replace(image, offset=offset, shape=(rows, *image.shape[1:]))
+    return image._replace(offset=offset, shape=(rows, *image.shape[1:]))
 
 
 def _window_part(job: Job, layer: Layer, form: Window, axis: int, first: int, count: int) -> Job:
@@ -188,8 +187,7 @@ def _window_part(job: Job, layer: Layer, form: Window, axis: int, first: int, co
     before = first * (job.ofm_shape[1] if axis == 0 else 1)
     height, width, channels = ofm_shape
     assert job.image is not None
-    return replace(
-        job,
+    return job._replace(
         ifm=job.ifm + extent.ifm_start * ifm_step,
         ofm=job.ofm + first * ofm_step,
         psum=job.psum + (0 if job.first and job.last else PSUM_BYTES * before * channels),
@@ -206,8 +204,8 @@ def _image_pixels(image: Image, first: int, count: int) -> Image:
     """Some pixels of the image of a job with a single row, which may be all pixels of several rows."""
     if image.pitch == 0 and image.shape[0] == 1:
         offset = image.offset + first * image.strides[1]
-        return replace(image, offset=offset, shape=(1, count, image.shape[2]))
-    return replace(image, pitch=image.pitch or image.shape[1], first=image.first + first)
+        return image._replace(offset=offset, shape=(1, count, image.shape[2]))
+    return image._replace(pitch=image.pitch or image.shape[1], first=image.first + first)
 
 
 def _channels(job: Job, layer: Weighted, first: int, count: int) -> Job:
@@ -215,15 +213,14 @@ def _channels(job: Job, layer: Weighted, first: int, count: int) -> Job:
     (height, width, inputs), image = job.ifm_shape, job.image
     sums = sums_channels(layer)
     each = packed_channel_bytes(job.kernel[0] * job.kernel[1] * (inputs if sums else 1), layer.weights.bits)
-    return replace(
-        job,
+    return job._replace(
         ifm=job.ifm + (0 if sums else layer.ifm.bytes_of(first)),
         ofm=job.ofm + layer.ofm.bytes_of(first),
         ifm_shape=job.ifm_shape if sums else (height, width, count),
         ofm_shape=(*job.ofm_shape[:2], count),
         weights=job.weights + first * each,
         params=job.params + first * PARAMS_BYTES,
-        image=image and replace(image, offset=image.offset + first, shape=(*image.shape[:2], count)),
+        image=image and image._replace(offset=image.offset + first, shape=(*image.shape[:2], count)),
     )
 
 

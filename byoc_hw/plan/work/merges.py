@@ -21,7 +21,7 @@ def one_copy(one: Op, other: Op, flash: FlashImage, accelerator: Accelerator) ->
         return None
     apart = _apart(first.target, second.target), _apart(first.source, second.source)
     if first.rows == second.rows == 1 and apart == (first.nbytes, first.nbytes):
-        return _both(one, other, replace(first, nbytes=first.nbytes + second.nbytes), accelerator), flash
+        return _both(one, other, first._replace(nbytes=first.nbytes + second.nbytes), accelerator), flash
     target = _stride(first, second, apart[0], "target_stride")
     source, start = _stride(first, second, apart[1], "source_stride"), first.source
     if target is not None and source is None:
@@ -32,7 +32,7 @@ def one_copy(one: Op, other: Op, flash: FlashImage, accelerator: Accelerator) ->
     if target is None or source is None:
         return None
     rows = first.rows + second.rows
-    step = replace(first, source=start, rows=rows, target_stride=target, source_stride=source)
+    step = first._replace(source=start, rows=rows, target_stride=target, source_stride=source)
     return _both(one, other, step, accelerator), flash
 
 
@@ -129,6 +129,6 @@ def in_buffer(op: Op, old: LocalBuffer, new: LocalBuffer, offset: int) -> Op:
         one._replace(place=new, start=one.start + offset, stop=one.stop + offset) if one.place is old else one
         for one in op.accesses
     )
-    step = replace(op.step, **{name: getattr(op.step, name) + offset for name in fields})
+    step = op.step._replace(**{name: getattr(op.step, name) + offset for name in fields})
     local = {name: new if buffer is old else buffer for name, buffer in op.local.items()}
     return replace(op, step=step, accesses=accesses, local=local)

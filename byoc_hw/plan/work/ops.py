@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from math import prod
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ from byoc_hw.plan.steps import ACTIVATIONS, FLASH, Address, Copy, Image, Job, St
 from byoc_hw.tensor import Tensor
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class LocalBuffer:
     """A buffer in a local memory, without an address."""
 
@@ -49,25 +49,27 @@ class Access(NamedTuple):
     writes: bool
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Op:
-    """A copy, a job or a call for a layer; `local` names the fields of the step that are relative to a buffer."""
+    """A copy, a job or a call for a layer; `local` names the fields of the step that are relative to a buffer.
+
+    `is_job` says whether the array does it, in the order of its jobs. A layer as a whole is one, in main memory.
+    """
 
     step: Started
     layer: int
     accesses: tuple[Access, ...]
     local: Mapping[str, LocalBuffer]
     cycles: int
+    is_job: bool = field(init=False)
 
-    @property
-    def is_job(self) -> bool:
-        """Whether the array does it, in the order of its jobs. A layer as a whole is one, in main memory."""
-        return not isinstance(self.step, Copy)
+    def __post_init__(self) -> None:
+        self.is_job = not isinstance(self.step, Copy)
 
     def at(self, offsets: Mapping[LocalBuffer, int], slot: int = 0) -> Started:
         """The step with the addresses of its buffers, and the slot of its token, 0 where nothing waits for it."""
         moved = {name: getattr(self.step, name) + offsets[buffer] for name, buffer in self.local.items()}
-        return replace(self.step, **moved, slot=slot)
+        return self.step._replace(**moved, slot=slot)
 
 
 @dataclass(frozen=True)
@@ -120,26 +122,39 @@ def weights_op(layer: int, source: Address, buffer: LocalBuffer, accelerator: Ac
     return Op(step, layer, accesses, {"target": buffer}, copy_cycles(buffer.nbytes, 1, accelerator))
 
 
-def job_op(index: int, layer: Layer, job: Job, local: Mapping[str, LocalBuffer], accelerator: Accelerator) -> Op:
+class JobCost(NamedTuple):
+    """Cycles of a job, and the bytes of the weights that it reads."""
+
+    cycles: int
+    weights: int
+
+
+def job_cost(layer: Layer, job: Job, accelerator: Accelerator) -> JobCost:
+    """The cost of a job; jobs of a layer with the same shapes and kernel have the same."""
+    cycles, weights = job_cycles(layer, job.ifm_shape, job.ofm_shape, accelerator, job.kernel), 0
+    if isinstance(layer, Weighted):
+        depths = job.ifm_shape[2] if sums_channels(layer) else 1
+        weights = job.ofm_shape[2] * packed_channel_bytes(prod(job.kernel) * depths, layer.weights.bits)
+    return JobCost(cycles, weights)
+
+
+def job_op(index: int, layer: Layer, job: Job, local: Mapping[str, LocalBuffer], cost: JobCost) -> Op:
     """A job; its addresses are relative to the buffers in `local`."""
     accesses = [Access(local["ifm"], job.ifm, job.ifm + _span(job.ifm_shape, job.ifm_row, job.ifm_pixel), False)]
     if "ifm2" in local:
         accesses.append(Access(local["ifm2"], job.ifm2, job.ifm2 + _second_bytes(geometry(layer), job), False))
-    channels = job.ofm_shape[2]
-    if isinstance(layer, Weighted):
-        depths = job.ifm_shape[2] if sums_channels(layer) else 1
-        nbytes = channels * packed_channel_bytes(prod(job.kernel) * depths, layer.weights.bits)
-        accesses.append(Access(local["weights"], job.weights, job.weights + nbytes, False))
+    if cost.weights:
+        accesses.append(Access(local["weights"], job.weights, job.weights + cost.weights, False))
         if job.first or job.last:
-            accesses.append(Access(local["params"], job.params, job.params + PARAMS_BYTES * channels, False))
+            end = job.params + PARAMS_BYTES * job.ofm_shape[2]
+            accesses.append(Access(local["params"], job.params, end, False))
     if "psum" in local:
-        nbytes = PSUM_BYTES * prod(job.ofm_shape)
-        accesses += [Access(local["psum"], job.psum, job.psum + nbytes, False)] * (not job.first)
-        accesses += [Access(local["psum"], job.psum, job.psum + nbytes, True)] * (not job.last)
+        end = job.psum + PSUM_BYTES * prod(job.ofm_shape)
+        accesses += [Access(local["psum"], job.psum, end, False)] * (not job.first)
+        accesses += [Access(local["psum"], job.psum, end, True)] * (not job.last)
     if job.last:
         accesses.append(Access(local["ofm"], job.ofm, job.ofm + _span(job.ofm_shape, job.ofm_row, job.ofm_pixel), True))
-    cycles = job_cycles(layer, job.ifm_shape, job.ofm_shape, accelerator, job.kernel)
-    return Op(job, index, tuple(accesses), local, cycles)
+    return Op(job, index, tuple(accesses), local, cost.cycles)
 
 
 def run_job(
@@ -168,7 +183,7 @@ def run_job(
         ofm_pixel=pixel,
         image=image,
     )
-    return job_op(index, layer, job, local, accelerator)
+    return job_op(index, layer, job, local, job_cost(layer, job, accelerator))
 
 
 def product_job(
@@ -196,7 +211,7 @@ def product_job(
         image=image,
     )
     local = {"ifm": inputs[0][0], "ifm2": inputs[1][0], "ofm": ofm[0]}
-    return job_op(index, layer, job, local, accelerator)
+    return job_op(index, layer, job, local, job_cost(layer, job, accelerator))
 
 
 def padded_end(move: Transfer, main: int, local: int, alignment: int) -> Transfer:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from math import prod
@@ -16,7 +16,7 @@ from byoc_hw.plan.array.transfers import Box, Transfer, strided
 from byoc_hw.plan.array.weight_blocks import channel_blocks
 from byoc_hw.plan.array.window import Place
 from byoc_hw.plan.work.builder import WorkBuilder
-from byoc_hw.plan.work.cuts import Cut, JobCuts, blocks_of_sums
+from byoc_hw.plan.work.cuts import CutOnBuffers, JobCuts, blocks_of_sums
 from byoc_hw.plan.work.ops import Home, LocalBuffer, activations, copy_op, run_job
 from byoc_hw.plan.work.patch_boxes import (
     AxisPiece,
@@ -253,7 +253,7 @@ class _Patches:
         layer: Layer,
         form: Window,
         box: Box,
-        cuts: Iterator[Cut],
+        cuts: Iterator[CutOnBuffers],
         views: Mapping[Storage, BoxView],
         unit: Unit,
     ) -> None:
@@ -280,7 +280,7 @@ class _Patches:
             elements = count * width * channels
             if together and ofm.packing is not None:
                 elements = ofm.packing.pixels(count, width) * channels
-                image = replace(image, pitch=ofm.packing.pitch)
+                image = image._replace(pitch=ofm.packing.pitch)
             target = ofm.buffer, ofm.at(row, left, first)
             unit.jobs.append(run_job(index, layer, form, read, target, elements, image, self.region.accelerator))
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from byoc_hw.graph import Layer
 from byoc_hw.integers import ceil_div
 from byoc_hw.plan.array.kinds import Product, Run, Window, geometry
-from byoc_hw.plan.array.packing import Packing, operands
+from byoc_hw.plan.array.packing import PackedReads, operands
 from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.array.transfers import linear_chunks
 from byoc_hw.plan.array.window import Place, extents
@@ -23,8 +24,7 @@ Span = tuple[int, int]
 """A half-open range: bytes of a storage, or rows of a tensor."""
 
 
-@dataclass(frozen=True)
-class Stripe:
+class Stripe(NamedTuple):
     """The bytes that are needed of each storage, and the rows that each layer computes, last layer first."""
 
     needs: dict[Storage, Span]
@@ -52,26 +52,43 @@ def rows_read(layer: Layer, rows: Span, operand: int = 0) -> Span:
     return extent.ifm_start, extent.ifm_start + extent.ifm_size
 
 
-def stripes_of(
-    layers: Sequence[Layer],
-    of: Mapping[Tensor, Storage],
-    indices: Sequence[int],
-    count: int,
-    held: Set[int],
-    packed: Set[int] = frozenset(),
-    kept: Set[int] = frozenset(),
-) -> Iterator[Stripe]:
-    """The stripes of a group of layers `indices`, `count` or fewer of them.
+@dataclass(frozen=True)
+class LayerRows:
+    """A layer: where the rows that it computes lie, and those that it reads, by operand."""
 
-    `held` are the indices of the storages that are in local memory in full, `packed` the layers whose jobs are over
-    packed rows, `kept` the storages of which the halo is kept. Every layer computes all of its rows in the end, also
-    those that no layer reads: of a layer that no other one of the group reads, each stripe has the same share of the
-    rows.
+    index: int
+    layer: Layer
+    storage: Storage
+    place: Place
+    inputs: tuple[tuple[int, Storage, Place | PackedReads], ...]
+
+
+def rows_of_layer(layer: Layer, index: int, of: Mapping[Tensor, Storage], packed: Set[int]) -> LayerRows:
+    """The rows of a layer. `packed` are the layers whose jobs are over packed rows."""
+    inputs: list[tuple[int, Storage, Place | PackedReads]] = []
+    for operand, tensor in enumerate(layer.inputs):
+        read = of[tensor]
+        if index in packed and read.packing is not None and tensor in operands(layer):
+            inputs.append((operand, read, read.packing.reads(layer, read.extents)))
+        else:
+            inputs.append((operand, read, read.place(tensor)))
+    storage = of[layer.ofm]
+    return LayerRows(index, layer, storage, storage.place(layer.ofm), tuple(inputs))
+
+
+def stripes_of(
+    layers: Sequence[LayerRows], count: int, held: Set[int], kept: Set[int] = frozenset()
+) -> Iterator[Stripe]:
+    """The stripes of a group of layers, `count` or fewer of them.
+
+    `held` are the indices of the storages that are in local memory in full, `kept` the storages of which the halo is
+    kept. Every layer computes all of its rows in the end, also those that no layer reads: of a layer that no other one
+    of the group reads, each stripe has the same share of the rows.
     """
-    ofm = layers[indices[-1]].ofm
-    height, place = extents(ofm)[0], of[ofm].place(ofm)
-    backwards = [_work(layers[index], index, of, held, packed, kept) for index in reversed(indices)]
-    done = dict.fromkeys(indices, 0)  # rows
+    place = layers[-1].place
+    height = extents(layers[-1].layer.ofm)[0]
+    backwards = [(one, one.storage.index in held, one.storage.index in kept) for one in reversed(layers)]
+    done = {one.index: 0 for one in layers}  # rows
     for first, rows in linear_chunks(height, ceil_div(height, count)):
         stripe = _stripe(backwards, done, place.span(first, first + rows), (first + rows, height))
         for index, (_, stop) in stripe.rows.items():
@@ -79,53 +96,26 @@ def stripes_of(
         yield stripe
 
 
-@dataclass(frozen=True)
-class _Work:
-    """A layer of a group: where it writes, whether all of that is held, or the rows that stripes share are kept, and
-    what it reads where."""
-
-    index: int
-    layer: Layer
-    storage: Storage
-    place: Place
-    held: bool
-    kept: bool
-    inputs: tuple[tuple[int, Storage, Place | Packing], ...]
-
-
-def _work(
-    layer: Layer, index: int, of: Mapping[Tensor, Storage], held: Set[int], packed: Set[int], kept: Set[int]
-) -> _Work:
-    inputs: list[tuple[int, Storage, Place | Packing]] = []
-    for operand, tensor in enumerate(layer.inputs):
-        read = of[tensor]
-        if index in packed and read.packing is not None and tensor in operands(layer):
-            inputs.append((operand, read, read.packing))
-        else:
-            inputs.append((operand, read, read.place(tensor)))
-    storage = of[layer.ofm]
-    return _Work(
-        index, layer, storage, storage.place(layer.ofm), storage.index in held, storage.index in kept, tuple(inputs)
-    )
-
-
-def _stripe(backwards: Sequence[_Work], done: Mapping[int, int], wanted: Span, share: tuple[int, int]) -> Stripe:
-    needs: dict[Storage, Span] = {backwards[0].storage: wanted}
+def _stripe(
+    backwards: Sequence[tuple[LayerRows, bool, bool]], done: Mapping[int, int], wanted: Span, share: tuple[int, int]
+) -> Stripe:
+    """A stripe of layers from the last to the first, each with whether its output is held, or its halo is kept."""
+    needs: dict[Storage, Span] = {backwards[0][0].storage: wanted}
     rows: dict[int, Span] = {}
-    for work in backwards:
-        place, before = work.place, done[work.index]
-        start, stop = place.rows(*needs.get(work.storage, (work.storage.local_bytes, 0)))
-        if share[0] == share[1] or (work.storage not in needs and not work.kept):
+    for one, held, kept in backwards:
+        place, storage, before = one.place, one.storage, done[one.index]
+        start, stop = place.rows(*needs.get(storage, (storage.local_bytes, 0)))
+        if share[0] == share[1] or (storage not in needs and not kept):
             stop = ceil_div(place.height * share[0], share[1])
-        start = before if work.held or work.kept else min(start, before)
+        start = before if held or kept else min(start, before)
         if start >= stop:
             continue
-        rows[work.index] = (start, stop)
-        for operand, read, lies in work.inputs:
-            if isinstance(lies, Packing):
-                first, end = lies.read(work.layer, (start, stop), read.extents)
-            else:
-                first, end = lies.span(*rows_read(work.layer, (start, stop), operand))
-            low, high = needs.get(read, (first, end))
-            needs[read] = min(low, first), max(high, end)
+        rows[one.index] = some = start, stop
+        for operand, read, lies in one.inputs:
+            packed = isinstance(lies, PackedReads)
+            first, end = lies.span(*(some if packed else rows_read(one.layer, some, operand)))
+            if read in needs:
+                low, high = needs[read]
+                first, end = min(low, first), max(high, end)
+            needs[read] = first, end
     return Stripe(needs, rows)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 
 from byoc_hw.errors import PlanError
@@ -19,7 +19,7 @@ from byoc_hw.plan.work.cuts import JobCuts
 from byoc_hw.plan.work.halo import Carry, carries, keepable
 from byoc_hw.plan.work.ops import Home, LocalBuffer, Op, activations, copy_op, product_job, run_job
 from byoc_hw.plan.work.row_room import RowRoom
-from byoc_hw.plan.work.rows_needed import Span, Stripe, rows_read, stripes_of
+from byoc_hw.plan.work.rows_needed import Span, Stripe, rows_of_layer, rows_read, stripes_of
 from byoc_hw.plan.work.units import Unit
 from byoc_hw.plan.work.window_jobs import LocalRows, over_pixels, over_rows
 
@@ -44,7 +44,8 @@ def stripes(region: WorkBuilder, number: int, indices: Sequence[int]) -> None:
     """Append the units of a group. `indices` are its layers, without reshapes."""
     group = region.choices.groups[number]
     kept = group.kept & keepable(region.layers, region.storages.of, indices, group.held)
-    found = stripes_of(region.layers, region.storages.of, indices, group.stripes, group.held, region.packed, kept)
+    layers = [rows_of_layer(region.layers[index], index, region.storages.of, region.packed) for index in indices]
+    found = stripes_of(layers, group.stripes, group.held, kept)
     run = _Stripes(region, number, indices, kept, list(found))
     for at in range(len(run.stripes)):
         run.stripe(at)
@@ -228,7 +229,7 @@ class _Stripes:
         elements = prod(self.region.mapping.outputs(index, rows[1] - rows[0]))
         packing = of[layer.ofm].packing
         if together and packing is not None:
-            image = replace(image, pitch=packing.pitch)
+            image = image._replace(pitch=packing.pitch)
         target = ofm.buffer, start - ofm.first
         unit.jobs.append(run_job(index, layer, form, read, target, elements, image, self.region.accelerator))
 

@@ -19,7 +19,7 @@ from byoc_hw.plan.choices import Tiling
 from byoc_hw.plan.steps import Image, Job
 from byoc_hw.plan.work.builder import WorkBuilder
 from byoc_hw.plan.work.flash import WeightBlock
-from byoc_hw.plan.work.ops import LocalBuffer, Op, activations, copy_op, job_op, product_job, run_job
+from byoc_hw.plan.work.ops import LocalBuffer, Op, activations, copy_op, product_job, run_job
 from byoc_hw.plan.work.units import Unit
 
 
@@ -138,7 +138,7 @@ class _Tiles:
             job = self._job(tile, part, first, last)
             if job.first and job.last:
                 del local["psum"]
-            unit.jobs.append(job_op(self.index, layer, job, local, region.accelerator))
+            unit.jobs.append(region.job(self.index, layer, job, local))
         if tile.last:
             _, width, channels = extents(layer.ofm)
             for home in region.targets(region.storages.of[layer.ofm]):

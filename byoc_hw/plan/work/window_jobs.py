@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
+from byoc_hw.accelerator import KernelPart
 from byoc_hw.graph import Layer, Weighted
-from byoc_hw.plan.array.cost import dense_job_shapes
 from byoc_hw.plan.array.kinds import PSUM_BYTES, Window
 from byoc_hw.plan.array.transfers import Box
-from byoc_hw.plan.array.window import Place
-from byoc_hw.plan.steps import Job
+from byoc_hw.plan.array.window import Extent, Place
+from byoc_hw.plan.steps import Image, Job
 from byoc_hw.plan.work.builder import WorkBuilder
-from byoc_hw.plan.work.cuts import Cut
-from byoc_hw.plan.work.ops import LocalBuffer, Op, job_op
+from byoc_hw.plan.work.cuts import CutOnBuffers
+from byoc_hw.plan.work.ops import LocalBuffer, Op
 from byoc_hw.plan.work.rows_needed import Span
 
 
@@ -41,21 +41,27 @@ def over_pixels(
     layer: Layer,
     form: Window,
     box: Box,
-    cuts: Iterable[Cut],
+    cuts: Iterable[CutOnBuffers],
     ifm: LocalRows,
     ofm: LocalRows,
 ) -> Iterator[Op]:
     """The jobs of a window over a box of its output."""
     (top, left, _), (height, width, _) = box.origin, box.extents
-    for cut in cuts:
-        row = form.rows.part(cut.part.row, cut.part.height).extent(top, height)
-        column = form.columns.part(cut.part.column, cut.part.width).extent(left, width)
+    image = region.image(layer, (top, left, 0), box.extents)
+    known: dict[KernelPart, tuple[Extent, Extent, int]] = {}  # of each part: rows, columns, where its input begins
+    ofm_start = ofm.at(top, left, 0)
+    for cut, local in cuts:
+        if cut.part not in known:
+            row = form.rows.part(cut.part.row, cut.part.height).extent(top, height)
+            column = form.columns.part(cut.part.column, cut.part.width).extent(left, width)
+            known[cut.part] = row, column, ifm.at(row.ifm_start, column.ifm_start, 0)
+        row, column, ifm_start = known[cut.part]
         ifm_shape, ofm_shape = (row.ifm_size, column.ifm_size, cut.depths), (height, width, cut.channels)
         if ifm.flat(column.ifm_size) and ofm.flat(width):
-            ifm_shape, ofm_shape = dense_job_shapes(layer, ifm_shape, ofm_shape, region.accelerator)
+            ifm_shape, ofm_shape = region.dense_shapes(index, layer, ifm_shape, ofm_shape)
         job = Job(
-            ifm=ifm.at(row.ifm_start, column.ifm_start, layer.ifm.bytes_of(cut.depth)),
-            ofm=ofm.at(top, left, layer.ofm.bytes_of(cut.channel)),
+            ifm=ifm_start + layer.ifm.bytes_of(cut.depth),
+            ofm=ofm_start + layer.ofm.bytes_of(cut.channel),
             ifm_shape=ifm_shape,
             ofm_shape=ofm_shape,
             ifm_row=ifm_shape[1] * ifm.place.pixel if ifm_shape[0] == 1 else ifm.place.row,
@@ -68,9 +74,9 @@ def over_pixels(
             kernel=cut.part.size if isinstance(layer, Weighted) else (0, 0),
             first=cut.first,
             last=cut.last,
-            image=region.image(layer, (top, left, cut.channel), (height, width, cut.channels)),
+            image=Image(image.offset + cut.channel, (height, width, cut.channels), image.strides),
         )
-        yield job_op(index, layer, job, {"ifm": ifm.buffer, "ofm": ofm.buffer} | cut.local, region.accelerator)
+        yield region.job(index, layer, job, {"ifm": ifm.buffer, "ofm": ofm.buffer, **local})
 
 
 def over_rows(
@@ -79,7 +85,7 @@ def over_rows(
     layer: Layer,
     form: Window,
     rows: Span,
-    cuts: Iterable[Cut],
+    cuts: Iterable[CutOnBuffers],
     ifm: LocalRows,
     ofm: LocalRows,
 ) -> Iterator[Op]:
@@ -89,35 +95,38 @@ def over_rows(
     _, outputs, channels = region.mapping.outputs(index, rows[1] - rows[0])
     image = region.image(layer, (rows[0], 0, 0), (rows[1] - rows[0], form.columns.ofm, channels))
     pieces = list(_pieces(region, layer, form, rows, outputs))
-    for cut in cuts:
+    for cut, some in cuts:
         height = form.rows.part(cut.part.row, cut.part.height)
         width = form.columns.part(cut.part.column, cut.part.width)
-        local = {"ifm": ifm.buffer, "ofm": ofm.buffer} | cut.local
+        reach = height.reach, width.reach - 1
+        ifm_start = ifm.at(rows[0] - height.before, -width.before, layer.ifm.bytes_of(cut.depth))
+        ofm_start = ofm.at(rows[0], 0, layer.ofm.bytes_of(cut.channel))
+        local = {"ifm": ifm.buffer, "ofm": ofm.buffer, **some}
         for first, count in pieces:
             job = Job(
-                ifm=ifm.at(rows[0] - height.before, first - width.before, layer.ifm.bytes_of(cut.depth)),
-                ofm=ofm.at(rows[0], first, layer.ofm.bytes_of(cut.channel)),
-                ifm_shape=(height.reach, count + width.reach - 1, cut.depths),
+                ifm=ifm_start + first * ifm.place.pixel,
+                ofm=ofm_start + first * ofm.place.pixel,
+                ifm_shape=(reach[0], count + reach[1], cut.depths),
                 ofm_shape=(1, count, cut.channels),
                 ifm_row=ifm.place.row,
                 ofm_row=count * ofm.place.pixel,
                 ifm_pixel=ifm.place.pixel,
                 ofm_pixel=ofm.place.pixel,
-                psum=first * cut.channels * PSUM_BYTES if "psum" in cut.local else 0,
+                psum=first * cut.channels * PSUM_BYTES if "psum" in local else 0,
                 weights=cut.weights,
                 params=cut.params,
                 kernel=cut.part.size,
                 first=cut.first,
                 last=cut.last,
-                image=replace(
-                    image,
-                    offset=image.offset + cut.channel,
-                    shape=(*image.shape[:2], cut.channels),
-                    pitch=packing.pitch,
-                    first=first,
+                image=Image(
+                    image.offset + cut.channel,
+                    (*image.shape[:2], cut.channels),
+                    image.strides,
+                    packing.pitch,
+                    first,
                 ),
             )
-            yield job_op(index, layer, job, local, region.accelerator)
+            yield region.job(index, layer, job, local)
 
 
 def _pieces(region: WorkBuilder, layer: Layer, form: Window, rows: Span, outputs: int) -> Iterator[Span]:

@@ -181,7 +181,7 @@ def test_plan_with_more_copies_under_way_than_tokens_runs():
 def where(step):
     """A job, or the local bytes of a copy: its other end may have been moved in scratch."""
     if isinstance(step, Job):
-        return replace(step, slot=0)
+        return step._replace(slot=0)
     return step.nbytes, step.rows, *(one for one in (step.target, step.source) if one.space in (ACTIVATIONS, WEIGHTS))
 
 

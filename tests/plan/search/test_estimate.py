@@ -4,6 +4,7 @@ from plan_samples import Samples, accelerator, graph_of
 
 from byoc_hw.plan.array.mapped import map_graph
 from byoc_hw.plan.search.estimate import Estimates
+from byoc_hw.plan.search.grouping import Grouping
 
 NOTHING = frozenset()
 
@@ -20,3 +21,25 @@ def test_what_did_not_fit_is_estimated_where_there_is_more_room():
     assert found[3] is not None
     for room, cycles in zip(rooms[::-1], found[::-1], strict=True):
         assert fresh.striped(0, 2, NOTHING, NOTHING, NOTHING, 4, False, room) == cycles
+
+
+def test_next_number_of_stripes_is_never_cheaper_than_the_groups_that_are_chosen():
+    """Weights that do not stay are loaded for each stripe: from some number on no more stripes are looked at."""
+    samples, layers = Samples(), []
+    first = tensor = samples.tensor((1, 32, 32, 8))
+    for channels in (16, 16, 24, 16, 24, 8):
+        layers.append(samples.conv2d(tensor, channels, padding=(1, 1, 1, 1)))
+        tensor = layers[-1].ofm
+    hardware = accelerator(12 * 1024, 2 * 1024, dma_width=4)
+    grouping = Grouping(map_graph(graph_of([first], layers, [tensor]), hardware))
+    striped, at = 0, 0
+    for chosen in grouping.path():
+        group, stop = chosen.group, at + chosen.group.layers
+        larger = [count for count in sorted(hardware.tuning.stripes) if count > group.stripes]
+        if group.stripes > 1 and not group.held and larger:
+            striped += 1
+            span = at, stop, NOTHING, NOTHING, NOTHING
+            others = [grouping.estimates.striped(*span, larger[0], overlap, grouping.room) for overlap in (True, False)]
+            assert chosen.cycles <= min(cycles for cycles in others if cycles is not None)
+        at = stop
+    assert striped > 1

@@ -25,14 +25,20 @@ def separable():
     return graph_of([first.ifm], [first, deep, narrow, second, added], [added.ofm])
 
 
+KEPT = frozenset(range(1, LAYERS))
+
+
+def keeping_all(grouping):
+    """The estimates of the network as one group that keeps all."""
+    nothing = frozenset()
+    return KeptHalos(grouping.estimates, 0, LAYERS, nothing, nothing, nothing, KEPT)
+
+
 def planned(stripes, memory, room=None):
     """The estimated cycles of the network as one group that keeps all, and those of its plan."""
     mapped = map_graph(separable(), accelerator(memory, dma_width=4))
-    grouping, nothing = Grouping(mapped), frozenset()
-    kept = frozenset(range(1, LAYERS))
-    estimated = KeptHalos(grouping.estimates, 0, LAYERS, nothing, nothing, nothing, kept).cycles(
-        stripes, room or memory
-    )
+    grouping, kept = Grouping(mapped), KEPT
+    estimated = keeping_all(grouping).cycles(stripes, room or memory)
     made = Group(LAYERS, stripes, overlap=False, kept=kept)
     try:
         return estimated, lay_out(mapped, Choices(mapped.mapping.swapped, (made,), grouping.blocks)).cycles
@@ -58,3 +64,13 @@ def test_the_array_waits_where_a_tile_has_no_room_beside_the_others():
     ample, _ = planned(6, 1 << 20)
     tight, _ = planned(6, 1 << 20, 6 << 10)
     assert ample < tight
+
+
+def test_what_did_not_fit_may_fit_more_memory():
+    grouping = Grouping(map_graph(separable(), accelerator(1 << 20, dma_width=4)))
+    rooms = (1 << 10, 6 << 10, 1 << 20, 6 << 10, 1 << 10)
+    one_by_one = [keeping_all(grouping).cycles(6, room) for room in rooms]
+    group = keeping_all(grouping)
+    assert [group.cycles(6, room) for room in rooms] == one_by_one
+    assert one_by_one[0] is None
+    assert None not in one_by_one[1:4]

@@ -56,6 +56,14 @@ def test_same_layer_gives_the_same_tiling():
     assert len(tilings) == 1
 
 
+def test_sum_of_a_tensor_with_itself_has_longer_tiles_than_one_of_two_tensors():
+    """It is in local memory once, though the sizes are those of the other sum."""
+    samples = Samples()
+    one, other = samples.tensor((1, 8, 8, 16)), samples.tensor((1, 8, 8, 16))
+    twice, both = (single_tiling(samples.add(one, second), accelerator(1200)).columns for second in (one, other))
+    assert (twice, both) == (600, 400)
+
+
 def test_tiles_come_in_turn_where_those_beside_jobs_cost_more():
     """Half of a tiny memory has room for small tiles alone, whose copies take longer than tiles in turn."""
     samples, hardware = Samples(), replace(REFERENCE, activation_memory=4 * KIB, weight_memory=2 * KIB, array_columns=8)

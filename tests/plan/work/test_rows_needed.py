@@ -4,7 +4,7 @@ from plan_samples import Samples, accelerator, graph_of
 
 from byoc_hw.plan.array.mapping import map_layers
 from byoc_hw.plan.array.storage import storages
-from byoc_hw.plan.work.rows_needed import stripes_of
+from byoc_hw.plan.work.rows_needed import rows_of_layer, stripes_of
 
 
 def rows_of(layers, count, whole=()):
@@ -12,7 +12,8 @@ def rows_of(layers, count, whole=()):
     graph = graph_of([layers[0].ifm], layers, [layers[-1].ofm])
     found = storages(graph, map_layers(graph, accelerator(), [False])).of
     held = {found[layers[index].ofm].index for index in whole}
-    return [dict(stripe.rows) for stripe in stripes_of(layers, found, range(len(layers)), count, held)]
+    rows = [rows_of_layer(layer, index, found, frozenset()) for index, layer in enumerate(layers)]
+    return [dict(stripe.rows) for stripe in stripes_of(rows, count, held)]
 
 
 def chain(*kernels, strides=(1, 1), height=12):
