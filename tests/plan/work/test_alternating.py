@@ -10,7 +10,7 @@ from plan_samples import Samples, accelerator, graph_of, single
 from byoc_hw.params.pack import PARAMS_BYTES
 from byoc_hw.plan.array.kinds import geometry
 from byoc_hw.plan.array.tiling import Tiler
-from byoc_hw.plan.array.weight_blocks import staying
+from byoc_hw.plan.array.weight_blocks import local_blocks, staying
 from byoc_hw.plan.choices import Blocks, Choices, Group, Tiling, from_plain
 from byoc_hw.plan.steps import ACTIVATIONS, ARGUMENT, FLASH, WEIGHTS, Copy
 
@@ -40,7 +40,7 @@ def in_stripes(graph, blocks, count=4, **options):
 def test_blocks_that_fit_beside_two_others_stay_from_stripe_to_stripe(room, stay):
     graph, hardware = convolution(24), accelerator(weights=room * BLOCK, array_rows=4)
     blocks = Blocks(4, 8)
-    assert staying([(graph.layers[0], blocks)], hardware) == [stay]
+    assert staying([local_blocks(graph.layers[0], blocks, hardware)], hardware) == [stay]
     found = [
         loads(check(graph, hardware, choices=in_stripes(graph, (blocks,), alternating=alternating)), WEIGHTS)
         for alternating in (False, True)
@@ -53,7 +53,7 @@ def test_blocks_that_fit_beside_two_others_stay_from_stripe_to_stripe(room, stay
 def test_the_parameters_beside_slices_of_input_channels_stay_with_them():
     graph, blocks = convolution(8), Blocks(4, 4)  # four blocks and the parameters of all channels
     hardware = accelerator(weights=3 * 4 * 3 * 3 * 4 + 8 * PARAMS_BYTES, array_rows=4)
-    assert staying([(graph.layers[0], blocks)], hardware) == [1]
+    assert staying([local_blocks(graph.layers[0], blocks, hardware)], hardware) == [1]
     plan = check(graph, hardware, choices=in_stripes(graph, (blocks,), alternating=True))
     assert len(loads(plan, WEIGHTS)) == 1 + 4 + 3 * 3
 
@@ -66,7 +66,7 @@ def test_all_weights_of_the_smallest_layers_stay_first():
     small = 8 * (16 + PARAMS_BYTES)
     hardware = accelerator(weights=small + 2 * BLOCK, array_rows=4)
     blocks = Blocks(4, 8), None
-    assert staying(list(zip(graph.layers, blocks, strict=True)), hardware) == [0, 1]
+    assert staying([local_blocks(*one, hardware) for one in zip(graph.layers, blocks, strict=True)], hardware) == [0, 1]
     plan = check(graph, hardware, choices=in_stripes(graph, blocks, alternating=True))
     assert len(loads(plan, WEIGHTS)) == 4 * 4 + 1
 

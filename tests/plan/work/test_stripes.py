@@ -124,9 +124,9 @@ def test_placing_a_plan_moves_scratch_and_nothing_else():
             one, other = getattr(before, side), getattr(after, side)
             if one.space == SCRATCH:
                 origin = next(place.offset for place in plan.tensors.values() if place.block == one.block)
-                one = replace(one, offset=one.offset - origin + offsets[one.block])
+                one = one._replace(offset=one.offset - origin + offsets[one.block])
             assert one == other
-            after = replace(after, **{side: getattr(before, side)})
+            after = after._replace(**{side: getattr(before, side)})
         assert before == after
     assert moved.scratch_bytes == 3000 + plan.memory.scratch[-1].nbytes
     assert moved.placed(dict.fromkeys(blocks, 0)).scratch_bytes == max(one.nbytes for one in plan.memory.scratch)
