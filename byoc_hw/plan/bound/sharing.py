@@ -7,17 +7,18 @@ program. CP-SAT proves that no shares take fewer cycles than so many; every rule
 - What a plan computes and never uses is left out. Of the elements of a layer each lane computes some; together they
   compute all, in the groups of `ways.py`, of which there are whole numbers.
 - A job reads local memory of its own lane. So what an element needs of a layer before was computed on that lane, or
-  stored by the other one and loaded. Any set of outputs of a window needs at least as many inputs as if each output
+  stored by another one and loaded. Any set of outputs of a window needs at least as many inputs as if each output
   had an equal part of what it sees to itself, and no input more than one owner (Hall's theorem, for rows and for
   columns). Of a layer that sums over all channels, a pixel needs all channels of its inputs.
-- Of such a layer, a pixel that one lane computes nothing of has all of its channels on the other one. So either a
-  lane has something of every pixel, or the other one has something of every channel, and its weights.
+- Of such a layer, a pixel that some lanes compute nothing of has all of its channels on the others. So either these
+  lanes have something of every pixel, or the others have something of every channel, and its weights. That holds for
+  any choice of lanes.
 - Each lane with a share of a layer begins after something of what it reads is there, in whole where its first job
   needs the whole, by a copy out and a copy in where it computed nothing of that itself.
 - Of the outputs that a lane has of a layer, each group has at least those that are too many for all its other groups.
   What these need is there before the lane's first job of the layer; where it is a whole tensor, that is complete.
 - An array has nothing to do before its first job.
-- Two equal lanes can be exchanged: the first one has the larger share of the first layer.
+- Equal lanes can be exchanged: the first one of them has the largest share of the first layer.
 - A layer is complete when each of its elements was computed once. The outputs that see its last element come after
   that: all groups of them, but for sums that are added up in slices or in parts of the kernel. These are known to be
   whole where the layer fits into local memory at once: the planner cuts no others. Where all of them are on a lane
@@ -111,7 +112,8 @@ class _Program(Shares):
         self._plain = [LayerWork(layer, plain) for layer in graph.layers]
         for index in shared:
             self.of_layer[index] = self._share(index, graph.layers[index])
-        elements, alike = self.of_layer[shared[0]].elements, [replace(one, name="any", label="any") for one in chip.accelerators]
+        elements = self.of_layer[shared[0]].elements
+        alike = [replace(one, name="any", label="any") for one in chip.accelerators]
         for one, other in combinations(self.lanes, 2):
             if alike[one] == alike[other]:
                 self.model.add(elements[one] >= elements[other])  # of the plans with the lanes exchanged, one does so

@@ -1,9 +1,9 @@
 """The rules of copies in the program of `sharing.py`. Each of them holds for every plan:
 
-- Each DMA copies the shares of weights, inputs and outputs, and what goes to the other lane. Copies of what is
+- Each DMA copies the shares of weights, inputs and outputs, and what goes to other lanes. Copies of what is
   computed come after the first job that may compute any of it.
 - Before a lane's first job of a layer, its DMA has copied weights of it, and something of the region's inputs or of
-  what the other lane made; and where that job reads what the lane made itself, all that came before its first job of
+  what another lane made; and where that job reads what the lane made itself, all that came before its first job of
   that layer, too.
 """
 
@@ -34,7 +34,9 @@ class CopyRules:
         self._graph, self._chip, self._model, self._made = shares.graph, shares.chip, shares.model, shares.made
         self._before_jobs = {index: [shares.var() for _ in shares.lanes] for index in shares.of_layer}
         """By layer and lane: cycles of the copies that the lane's DMA does before its first job of the layer."""
-        self._own = {(index, lane): shares.model.new_bool_var("") for index in self._weighted() for lane in shares.lanes}
+        self._own = {
+            (index, lane): shares.model.new_bool_var("") for index in self._weighted() for lane in shares.lanes
+        }
         """By layer and lane: whether a copy of its weights is counted, which may bring those of others, too."""
         for lane in shares.lanes:
             self._together(lane)
@@ -194,7 +196,7 @@ class CopyRules:
             model.add(unit * before >= first + loaded).only_enforce_if(share.any[lane])
 
     def _loaded_of(self, parts: Sequence[tuple[Var, Var]], lane: int, tensor: Tensor) -> Expr:
-        """Cycles of the copies of what other lanes made, with whether that is anything: one copy may bring all of it."""
+        """Cycles of the copies of what other lanes made: one may bring all of it. A part has whether it is anything."""
         model, some = self._model, self._model.new_bool_var("")
         for _, any_of_it in parts:
             model.add_implication(any_of_it, some)
