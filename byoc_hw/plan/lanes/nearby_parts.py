@@ -68,7 +68,8 @@ def _changes(known: OrderedParts) -> Iterator[tuple[int, Choices]]:
             space = SearchSpace(layout.mapped.graph, layout.mapped.accelerator)
             with suppress(PlanError):  # no choices are near those
                 for choices in choices_nearby(space, layout):
-                    yield at, replace(space.canonical(choices), copies_transpose=choices.copies_transpose)
+                    if not any(group.patched or group.summed for group in choices.groups):  # the bound's sums are whole
+                        yield at, replace(space.canonical(choices), copies_transpose=choices.copies_transpose)
     for at in longest:
         layout = layouts[at]
         if not (layout.mapped.whole or layout.choices.apart):
