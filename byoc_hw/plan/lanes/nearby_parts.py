@@ -26,14 +26,19 @@ from byoc_hw.soc import Soc
 _MOST_WORK = 5_000
 """The copies and jobs that are ordered in all."""
 
+_TRIES = 10
+"""Parts of which fewer choices could be tried stay."""
+
 _FINE = 4
 """How many times the copies and jobs of a part are ordered, about, where they are joined and cut."""
 
 
 def parts_nearby(parts: Sequence[PlacedPart], chip: Soc) -> OrderedParts:
     """Parts, in a possible order, with other choices where these take fewer cycles together: each copy or job more has
-    to save some. The chip has no shared memory: what parts hand over there has its place."""
-    best, left, improved = ordered_parts(parts, chip), _MOST_WORK, True
+    to save some. The chip has no shared memory: what parts hand over there has its place. Plans of many copies and jobs
+    stay."""
+    best = ordered_parts(parts, chip)
+    left, improved = _MOST_WORK, _TRIES * len(best.work.ops) <= _MOST_WORK
     tried: set[tuple[int, Choices]] = set()
     while improved:
         improved = False
