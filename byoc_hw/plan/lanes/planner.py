@@ -77,7 +77,10 @@ class _Found:
         near = self.plan.cycles <= _FAR * self.plan.bound
         if near or chip.shared or len({part.lane for part in self.parts.parts}) == 1:
             return self.plan
-        parts = parts_nearby(self.parts.uncut or self.parts.parts, chip)
+        uncut = self.parts.uncut or self.parts.parts
+        parts = parts_nearby(uncut, chip)
+        if all(one is other for one, other in zip(parts.parts, uncut, strict=True)):
+            return self.plan
         return _with_layers_of(self.graph, self.order, self.planner.planned(parts_cut_finely(parts, chip, 0.0)))
 
 
