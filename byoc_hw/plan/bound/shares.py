@@ -1,4 +1,4 @@
-"""The variables of the ways to share a small region on two accelerators, which all rules are about."""
+"""The variables of the ways to share a small region on several accelerators, which all rules are about."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     Var = cp_model.IntVar
     Expr = cp_model.LinearExpr
-
-LANES = (0, 1)
 
 
 @dataclass(frozen=True)
@@ -57,6 +55,7 @@ class Shares:
         from ortools.sat.python import cp_model
 
         self.graph, self.chip, self.times, self.least = graph, chip, times, least
+        self.lanes = range(len(chip.accelerators))
         self.model = cp_model.CpModel()
         self.most = 64 * least + (1 << 20)
         self.end = self.model.new_int_var(least, self.most, "end")
@@ -79,6 +78,14 @@ class Shares:
             self.filled[key] = self.model.new_bool_var("")
         return self.filled[key]
 
+    def others(self, lane: int) -> list[int]:
+        """The other lanes."""
+        return [one for one in self.lanes if one != lane]
+
+    def nearest(self, lane: int) -> int:
+        """The least cycles of a copy out of another lane, and one into this."""
+        return self.copies[lane] + min(self.copies[one] for one in self.others(lane))
+
     def job(self, index: int, lane: int) -> float:
         """The least cycles of a job of a layer."""
         one, layer = self.chip.accelerators[lane], self.graph.layers[index]
@@ -86,7 +93,7 @@ class Shares:
 
     def jobs(self, index: int) -> list[float]:
         """The same on each lane that can run it."""
-        return [self.job(index, lane) for lane in LANES if self.job(index, lane)] or [0.0]
+        return [self.job(index, lane) for lane in self.lanes if self.job(index, lane)] or [0.0]
 
 
 def times(count: int, what: Var) -> Expr | int:

@@ -1,4 +1,4 @@
-"""A lower bound on the cycles of plans of a small region on two accelerators: of all ways to share it, the best.
+"""A lower bound on the cycles of plans of a small region on several accelerators: of all ways to share it, the best.
 
 The bound of `prices.py` may mix ways to share a layer, and where it does, nothing has to be copied from one lane to the
 other. Here each lane has its share of each layer, in whole numbers, and what follows from the shares is an integer
@@ -7,17 +7,18 @@ program. CP-SAT proves that no shares take fewer cycles than so many; every rule
 - What a plan computes and never uses is left out. Of the elements of a layer each lane computes some; together they
   compute all, in the groups of `ways.py`, of which there are whole numbers.
 - A job reads local memory of its own lane. So what an element needs of a layer before was computed on that lane, or
-  stored by the other one and loaded. Any set of outputs of a window needs at least as many inputs as if each output
+  stored by another one and loaded. Any set of outputs of a window needs at least as many inputs as if each output
   had an equal part of what it sees to itself, and no input more than one owner (Hall's theorem, for rows and for
   columns). Of a layer that sums over all channels, a pixel needs all channels of its inputs.
-- Of such a layer, a pixel that one lane computes nothing of has all of its channels on the other one. So either a
-  lane has something of every pixel, or the other one has something of every channel, and its weights.
+- Of such a layer, a pixel that some lanes compute nothing of has all of its channels on the others. So either these
+  lanes have something of every pixel, or the others have something of every channel, and its weights. That holds for
+  any choice of lanes.
 - Each lane with a share of a layer begins after something of what it reads is there, in whole where its first job
   needs the whole, by a copy out and a copy in where it computed nothing of that itself.
 - Of the outputs that a lane has of a layer, each group has at least those that are too many for all its other groups.
   What these need is there before the lane's first job of the layer; where it is a whole tensor, that is complete.
 - An array has nothing to do before its first job.
-- Two equal lanes can be exchanged: the first one has the larger share of the first layer.
+- Equal lanes can be exchanged: the first one of them has the largest share of the first layer.
 - A layer is complete when each of its elements was computed once. The outputs that see its last element come after
   that: all groups of them, but for sums that are added up in slices or in parts of the kernel. These are known to be
   whole where the layer fits into local memory at once: the planner cuts no others. Where all of them are on a lane
@@ -32,6 +33,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import combinations
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -43,7 +45,7 @@ from byoc_hw.plan.array.window import extents
 from byoc_hw.plan.bound.latency import Latencies, has_jobs, reads_all
 from byoc_hw.plan.bound.needs import Need, needed_before, whole_sums
 from byoc_hw.plan.bound.seen import PARTS, least_inputs, padded_on_all_sides, sees_one
-from byoc_hw.plan.bound.shares import LANES, Share, Shares, times
+from byoc_hw.plan.bound.shares import Share, Shares, times
 from byoc_hw.plan.bound.sharing_copies import CopyRules
 from byoc_hw.plan.bound.ways import LayerWork, able, packs
 from byoc_hw.soc import Soc
@@ -54,6 +56,9 @@ if TYPE_CHECKING:
 
 MOST_LAYERS = 8
 """The most layers of a region with such a bound: for larger ones the solver proves nothing in so little time."""
+
+MOST_LANES = 4
+"""The most accelerators of a chip with such a bound: rules are for each choice of them."""
 
 _WORK = 0.2
 """The solver's deterministic time, of which one is about a second."""
@@ -72,7 +77,7 @@ def cycles_of_sharing(
 
     `works` has the work of each layer, all of which is done of those that are `counted`; `times` are the latencies.
     """
-    if len(chip.accelerators) != len(LANES) or chip.shared or any(one.library for one in chip.accelerators):
+    if not 2 <= len(chip.accelerators) <= MOST_LANES or chip.shared or any(one.library for one in chip.accelerators):
         return least
     if len(graph.layers) > MOST_LAYERS:
         return least
@@ -82,6 +87,11 @@ def cycles_of_sharing(
         if counted[index] and has_jobs(layer) and not any(one.runs_whole(layer) for one in able(chip, layer))
     ]
     return _Program(graph, chip, works, shared, times, least).solved() if shared else least
+
+
+def _choices(lanes: Sequence[int]) -> list[tuple[int, ...]]:
+    """Some of the lanes, and last all of them."""
+    return [some for count in range(1, len(lanes) + 1) for some in combinations(lanes, count)]
 
 
 class _Program(Shares):
@@ -102,9 +112,11 @@ class _Program(Shares):
         self._plain = [LayerWork(layer, plain) for layer in graph.layers]
         for index in shared:
             self.of_layer[index] = self._share(index, graph.layers[index])
-        if len({replace(one, name="any", label="any") for one in chip.accelerators}) == 1:
-            elements = self.of_layer[shared[0]].elements
-            self.model.add(elements[0] >= elements[1])  # of a plan and that with the lanes exchanged
+        elements = self.of_layer[shared[0]].elements
+        alike = [replace(one, name="any", label="any") for one in chip.accelerators]
+        for one, other in combinations(self.lanes, 2):
+            if alike[one] == alike[other]:
+                self.model.add(elements[one] >= elements[other])  # of the plans with the lanes exchanged, one does so
         self._after = self._needs()
         self._complete()
         self._arrays()
@@ -151,15 +163,15 @@ class _Program(Shares):
 
     def _share(self, index: int, layer: Layer) -> Share:
         model, (height, width, channels) = self.model, extents(layer.ofm)
-        elements, cycles, first, starts = ([self.var() for _ in LANES] for _ in range(4))
-        any_of = [model.new_bool_var("") for _ in LANES]
-        pixels = [self.var(height * width) for _ in LANES]
-        depth = [self.var(channels) for _ in LANES]
+        elements, cycles, first, starts = ([self.var() for _ in self.lanes] for _ in range(4))
+        any_of = [model.new_bool_var("") for _ in self.lanes]
+        pixels = [self.var(height * width) for _ in self.lanes]
+        depth = [self.var(channels) for _ in self.lanes]
         begin, complete = self.var(), self.var()
-        grouped = [self.var(height * width * channels) for _ in LANES]
-        grouped_pixels = [self.var(height * width) for _ in LANES]
-        lanes = [lane for lane in LANES if self.chip.accelerators[lane] in able(self.chip, layer)]
-        for lane in LANES:
+        grouped = [self.var(height * width * channels) for _ in self.lanes]
+        grouped_pixels = [self.var(height * width) for _ in self.lanes]
+        lanes = [lane for lane in self.lanes if self.chip.accelerators[lane] in able(self.chip, layer)]
+        for lane in self.lanes:
             if lane not in lanes:
                 model.add(any_of[lane] == 0)
             model.add(elements[lane] >= any_of[lane])
@@ -167,15 +179,15 @@ class _Program(Shares):
             model.add(elements[lane] <= pixels[lane] * channels)
             model.add(elements[lane] <= depth[lane] * (height * width))
             model.add(starts[lane] >= int(self.times.before[index].get(lane, 0)))
-        which = model.new_bool_var("")  # the lane that begins
-        model.add(begin >= starts[0]).only_enforce_if(~which)
-        model.add(begin >= starts[1]).only_enforce_if(which)
-        model.add_implication(~which, any_of[0])
-        model.add_implication(which, any_of[1])
-        for one, other in ((0, 1), (1, 0)):  # something of every pixel, or the other one something of every channel
+        begins = [model.new_bool_var("") for _ in self.lanes]  # the lane that begins
+        model.add_exactly_one(begins)
+        for lane, which in enumerate(begins):
+            model.add(begin >= starts[lane]).only_enforce_if(which)
+            model.add_implication(which, any_of[lane])
+        for some in _choices(self.lanes)[:-1]:  # something of every pixel, or the others something of every channel
             every = model.new_bool_var("")
-            model.add(pixels[one] == height * width).only_enforce_if(every)
-            model.add(depth[other] == channels).only_enforce_if(~every)
+            model.add(sum(pixels[lane] for lane in some) >= height * width).only_enforce_if(every)
+            model.add(sum(depth[lane] for lane in self.lanes if lane not in some) >= channels).only_enforce_if(~every)
         share = Share(elements, any_of, pixels, depth, cycles, first, starts, begin, complete, grouped, grouped_pixels)
         self._work(index, lanes, share)
         return share
@@ -244,7 +256,7 @@ class _Program(Shares):
             for tensor in dict.fromkeys(layer.inputs):
                 if tensor.data is None:
                     self._reads(index, share, tensor)
-                    for lane in LANES:
+                    for lane in self.lanes:
                         self._reads_at_once(index, lane, tensor)
             needed = needed_before(self.graph, index, self.chip, whole=False)
             for tensor, (reader, need) in needed.items():
@@ -260,11 +272,11 @@ class _Program(Shares):
         if made is None and tensor not in self.graph.inputs:
             return
         if tensor not in self.loaded:
-            self.loaded[tensor] = [(self.var(tensor.elements), self.model.new_bool_var("")) for _ in LANES]
+            self.loaded[tensor] = [(self.var(tensor.elements), self.model.new_bool_var("")) for _ in self.lanes]
             for lane, (elements, some) in enumerate(self.loaded[tensor]):
                 self.model.add(elements <= tensor.elements * some)
-                if made is not None:  # stored by the other one
-                    self.model.add(elements <= made.elements[1 - lane])
+                if made is not None:  # stored by the others
+                    self.model.add(elements <= sum(made.elements[other] for other in self.others(lane)))
         by_pixel, parts = least_inputs(self.graph.layers[index], tensor)
         for lane, (elements, _) in enumerate(self.loaded[tensor]):
             there = elements if made is None else elements + made.elements[lane]
@@ -287,14 +299,14 @@ class _Program(Shares):
         parts_of: list[tuple[Var, Var]] = []
         model.add(read < tensor.elements).only_enforce_if(~every)
         model.add(share.starts[lane] >= made.complete).only_enforce_if(every, share.any[lane])
-        far = made.complete + sum(self.copies)
+        far = made.complete + self.nearest(lane)
         model.add(share.starts[lane] >= far).only_enforce_if(every, share.any[lane], ~made.any[lane])
-        for maker in LANES:
+        for maker in self.lanes:
             part, some, cycles = self.var(tensor.elements), model.new_bool_var(""), self.var()
             model.add(part <= made.elements[maker])
             model.add(part == 0).only_enforce_if(~some)
             self._time_of(source, maker, part, cycles)
-            copied = 0 if maker == lane else sum(self.copies)
+            copied = 0 if maker == lane else self.copies[maker] + self.copies[lane]
             there = made.starts[maker] + cycles + copied
             model.add(share.starts[lane] >= there).only_enforce_if(some, share.any[lane])
             parts_of.append((part, some))
@@ -304,18 +316,18 @@ class _Program(Shares):
     def _begins(self, share: Share, index: int, need: Need, *, direct: bool) -> None:
         """No job of a layer begins before what any of them needs of an earlier one."""
         model, made, one = self.model, self.of_layer[index], self._works[index].ways(need.least)
-        for lane in LANES:
-            other = 1 - lane
-            copied = sum(self.copies) if direct else 0
+        for lane in self.lanes:
             if need.all:
                 model.add(share.starts[lane] >= made.complete)
+                copied = self.nearest(lane) if direct else 0
                 model.add(share.starts[lane] >= made.complete + copied).only_enforce_if(~made.any[lane])
-            # All of it by one lane alone.
-            for which, extra in ((lane, 0), (other, copied)):
-                alone = one[one[:, 1 - which] == 0][:, which]
+            for which in self.lanes:  # all of it by one lane alone
+                others = self.others(which)
+                alone = one[~one[:, others].any(axis=1)][:, which]
+                extra = self.copies[which] + self.copies[lane] if direct and which != lane else 0
                 if alone.size:
                     model.add(share.starts[lane] >= made.starts[which] + int(alone.min()) + extra).only_enforce_if(
-                        ~made.any[1 - which]
+                        [~made.any[other] for other in others]
                     )
             model.add(share.starts[lane] >= made.begin + int(min(self.jobs(index))))
 
@@ -347,46 +359,54 @@ class _Program(Shares):
         return {source for one in layer.inputs for source in self._sources(one)}
 
     def _follows(self, index: int, share: Share, made: Share, tensor: Tensor, direct: bool) -> None:
-        ways = self._works[index].ways(sees_one(self.graph.layers[index], tensor))
+        ways, mixed = self._works[index].ways_or_mixtures(sees_one(self.graph.layers[index], tensor))
         parts = np.array([self._part_behind(index, one) for one in self.chip.accelerators])
-        for readers in (0b01, 0b10, 0b11):
-            possible = ways[[all(readers >> lane & 1 or not way[lane] for lane in LANES) for way in ways]]
+        for readers in _choices(self.lanes):
+            possible = ways[[all(lane in readers or not way[lane] for lane in self.lanes) for way in ways]]
             if not len(possible):
                 continue
-            for makers in (0b01, 0b10, 0b11) if direct else (0b11,):
-                far = np.array([0 if makers >> lane & 1 else sum(self.copies) for lane in LANES])
-                behind = ((possible > 0) * far + possible * parts).max(axis=1).min()
-                if readers == 0b11 and not (possible > 0).all(axis=1).any() and possible.max() > self._group(index):
-                    behind = 0.0  # any mixture of these ways
+            known = not mixed or len(readers) == 1 or possible.max() <= self._group(index)  # no mixture of ways
+            for makers in _choices(self.lanes) if direct else (tuple(self.lanes),):
+                far = np.array([0 if lane in makers else self._handed(makers, lane) for lane in self.lanes])
+                behind = ((possible > 0) * far + possible * parts).max(axis=1).min() if known else 0.0
                 literals = [
-                    one if which >> lane & 1 else ~one
+                    one if lane in which else ~one
                     for which, some in ((readers, share.any), (makers, made.any))[: 1 + direct]
                     for lane, one in enumerate(some)
                 ]
                 self.model.add(share.complete >= made.complete + int(behind)).only_enforce_if(literals)
 
     def _follows_copies(self, index: int, share: Share, source: int) -> None:
-        """What only one lane computes of a layer, it computes after copies of what it needs and only the other made."""
+        """What only one lane computes of a layer, it computes after copies of what it needs and only others made."""
         model, made, layer = self.model, self.of_layer[source], self.graph.layers[index]
         tensor = self.graph.layers[source].ofm
         total = prod(extents(layer.ofm))
         pixels, parts = least_inputs(layer, tensor)
         parts = parts // extents(layer.ofm)[2] if pixels else parts
-        for lane in LANES:
-            other = 1 - lane
-            copied, some = self.var(tensor.elements), model.new_bool_var("")
-            model.add(PARTS * (copied + made.elements[lane]) >= parts * (total - share.elements[other]))
-            model.add(copied == 0).only_enforce_if(~some)
-            cycles = self.var()
-            self._time_of(source, other, copied, cycles)
+        for lane in self.lanes:
+            others = self.others(lane)
             one = self._works[index].ways((1, 1, 1))[:, lane]
             job = int(one[one > 0].min() * self._part_behind(index, self.chip.accelerators[lane])) if one.any() else 0
-            model.add(share.complete >= made.starts[other] + cycles + sum(self.copies) + job).only_enforce_if(some)
+            from_each = [self.var(tensor.elements) for _ in others]
+            needed = parts * (total - sum(share.elements[other] for other in others))
+            model.add(PARTS * (sum(from_each) + made.elements[lane]) >= needed)
+            for other, copied in zip(others, from_each, strict=True):
+                some, cycles = model.new_bool_var(""), self.var()
+                model.add(copied == 0).only_enforce_if(~some)
+                if len(others) > 1:
+                    model.add(copied <= made.elements[other])
+                self._time_of(source, other, copied, cycles)
+                far = cycles + self.copies[other] + self.copies[lane] + job
+                model.add(share.complete >= made.starts[other] + far).only_enforce_if(some)
+
+    def _handed(self, makers: Sequence[int], lane: int) -> int:
+        """The least cycles of a copy out of one of some lanes, and one into another."""
+        return self.copies[lane] + min(self.copies[maker] for maker in makers)
 
     def _time_of(self, index: int, lane: int, elements: Var, cycles: Var) -> None:
         """At least so many cycles of the array for so many elements of a layer, which are there in whole groups."""
         work, model = self._works[index], self.model
-        at = [one for one in LANES if self.chip.accelerators[one] in able(self.chip, self.graph.layers[index])]
+        at = [one for one in self.lanes if self.chip.accelerators[one] in able(self.chip, self.graph.layers[index])]
         if lane not in at:
             return
         place = at.index(lane)
@@ -415,16 +435,16 @@ class _Program(Shares):
         model, complete = self.model, {index: self._before_complete(index) for index in self.of_layer}
         for first, share in self.of_layer.items():
             behind = [min(self.times.behind[index].values(), default=0.0) for index in self._after[first]]
-            for lane in LANES:
+            for lane in self.lanes:
                 everything = [self.of_layer[index].cycles[lane] for index in self._after[first]]
                 model.add(self.end >= share.begin + sum(everything) + int(min(behind)))
             for last, before in complete.items():
                 between = sorted(before & self._after[first])
                 if len(between) > 1:
-                    for lane in LANES:
+                    for lane in self.lanes:
                         work = sum(self.of_layer[index].first[lane] for index in between)
                         model.add(self.of_layer[last].complete >= share.begin + work)
-        for lane in LANES:
+        for lane in self.lanes:
             times = [self.times.before[index].get(lane, self.most) for index in self.of_layer]
             behind = [self.times.behind[index].get(lane, self.most) for index in self.of_layer]
             some = model.new_bool_var("")

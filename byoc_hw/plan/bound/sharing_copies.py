@@ -1,15 +1,15 @@
 """The rules of copies in the program of `sharing.py`. Each of them holds for every plan:
 
-- Each DMA copies the shares of weights, inputs and outputs, and what goes to the other lane. Copies of what is
+- Each DMA copies the shares of weights, inputs and outputs, and what goes to other lanes. Copies of what is
   computed come after the first job that may compute any of it.
 - Before a lane's first job of a layer, its DMA has copied weights of it, and something of the region's inputs or of
-  what the other lane made; and where that job reads what the lane made itself, all that came before its first job of
+  what another lane made; and where that job reads what the lane made itself, all that came before its first job of
   that layer, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from byoc_hw.plan.array.kinds import rows_at_a_time
 from byoc_hw.plan.array.window import extents
 from byoc_hw.plan.bound.needs import needed_before, whole_sums
 from byoc_hw.plan.bound.seen import PARTS, least_inputs
-from byoc_hw.plan.bound.shares import LANES, Shares, times
+from byoc_hw.plan.bound.shares import Shares, times
 from byoc_hw.plan.bound.ways import weight_bytes
 from byoc_hw.tensor import Tensor
 
@@ -32,11 +32,13 @@ class CopyRules:
     def __init__(self, shares: Shares, after: Mapping[int, Set[int]]) -> None:
         self._shares, self._after, self._of_layer = shares, after, shares.of_layer
         self._graph, self._chip, self._model, self._made = shares.graph, shares.chip, shares.model, shares.made
-        self._before_jobs = {index: [shares.var() for _ in LANES] for index in shares.of_layer}
+        self._before_jobs = {index: [shares.var() for _ in shares.lanes] for index in shares.of_layer}
         """By layer and lane: cycles of the copies that the lane's DMA does before its first job of the layer."""
-        self._own = {(index, lane): shares.model.new_bool_var("") for index in self._weighted() for lane in LANES}
+        self._own = {
+            (index, lane): shares.model.new_bool_var("") for index in self._weighted() for lane in shares.lanes
+        }
         """By layer and lane: whether a copy of its weights is counted, which may bring those of others, too."""
-        for lane in LANES:
+        for lane in shares.lanes:
             self._together(lane)
         self._dmas()
 
@@ -79,26 +81,27 @@ class CopyRules:
         """Each DMA does its copies, and those of what is computed after the first job that it may come of."""
         model = self._model
         # By lane: a layer that they follow or -1, and their cycles.
-        loads: list[list[tuple[int, Expr | int]]] = [[], []]
-        stores: list[list[tuple[int, Expr]]] = [[], []]
+        loads: list[list[tuple[int, Expr | int]]] = [[] for _ in self._shares.lanes]
+        stores: list[list[tuple[int, Expr]]] = [[] for _ in self._shares.lanes]
         for index, share in self._of_layer.items():
             layer = self._graph.layers[index]
             nbytes = weight_bytes(layer)
             each = int(nbytes * PARTS / extents(layer.ofm)[2])
-            for lane in LANES:
+            for lane in self._shares.lanes:
                 if nbytes:
                     copied = self._copied(lane, self._own[index, lane], share.channels[lane], each)
                     loads[lane].append((-1, copied))
                 self._loaded_first(index, lane)
-            stored = [self._shares.var(prod(extents(layer.ofm))) for _ in LANES]
-            some = [model.new_bool_var("") for _ in LANES]
+            stored = [self._shares.var(prod(extents(layer.ofm))) for _ in self._shares.lanes]
+            some = [model.new_bool_var("") for _ in self._shares.lanes]
             read = layer.ofm in self._shares.loaded
             each = _parts_of_bytes(layer.ofm)
-            for lane in LANES:
+            for lane in self._shares.lanes:
                 model.add(stored[lane] <= share.elements[lane])
                 model.add(stored[lane] <= layer.ofm.elements * some[lane])
                 if read:
-                    model.add(stored[lane] >= self._shares.loaded[layer.ofm][1 - lane][0])
+                    others = sum(stored[other] for other in self._shares.others(lane))
+                    model.add(others >= self._shares.loaded[layer.ofm][lane][0])
                 stores[lane].append((index, self._copied(lane, some[lane], stored[lane], each)))
             if layer.ofm in self._graph.outputs:
                 model.add(sum(stored) >= layer.ofm.elements)
@@ -108,7 +111,7 @@ class CopyRules:
                 loads[lane].append((self._made.get(tensor, -1), self._copied(lane, some_of, elements, each)))
         for lane, any_filled in enumerate(self._any_filled()):
             loads[lane].append((-1, self._copied(lane, any_filled, any_filled, PARTS)))
-        for lane in LANES:
+        for lane in self._shares.lanes:
             width = self._chip.accelerators[lane].dma_width
             unit = PARTS * width
             everything = [cycles for _, cycles in (*loads[lane], *stores[lane])]
@@ -127,7 +130,7 @@ class CopyRules:
 
     def _any_filled(self) -> list[Var]:
         """By lane, whether its DMA fills room between rows: one copy may do so in several tensors."""
-        found = [self._model.new_bool_var("") for _ in LANES]
+        found = [self._model.new_bool_var("") for _ in self._shares.lanes]
         for (_, lane), filled in self._shares.filled.items():
             self._model.add_implication(filled, found[lane])
         return found
@@ -177,16 +180,29 @@ class CopyRules:
         model.add_implication(local, made.any[lane])
         model.add(unit * before >= again + unit * self._before_jobs[source][lane]).only_enforce_if(local)
         model.add(unit * before >= first + unit * copy).only_enforce_if(~local)
-        job = int(self._shares.job(source, 1 - lane)) + sum(self._shares.copies)
-        model.add(share.starts[lane] >= made.starts[1 - lane] + job).only_enforce_if(~local)
+        others = {other: model.new_bool_var("") for other in self._shares.others(lane)}  # whose it is
+        model.add_exactly_one(local, *others.values())
+        for other, its in others.items():
+            model.add_implication(its, made.any[other])
+            job = int(self._shares.job(source, other)) + self._shares.copies[other] + copy
+            model.add(share.starts[lane] >= made.starts[other] + job).only_enforce_if(its)
         parts = self._shares.parts_at_first.get((index, lane, tensor))
         if parts is not None:
-            (own, any_own), (others, any_others) = parts[lane], parts[1 - lane]
-            loaded = self._copied(lane, any_others, others, _parts_of_bytes(tensor))
+            own, any_own = parts[lane]
+            loaded = self._loaded_of([parts[other] for other in others], lane, tensor)
             for one in dict.fromkeys(self._graph.layers[source].inputs):
                 if one in self._graph.inputs:
                     loaded = loaded + self._needed(lane, any_own, own, source, one)
             model.add(unit * before >= first + loaded).only_enforce_if(share.any[lane])
+
+    def _loaded_of(self, parts: Sequence[tuple[Var, Var]], lane: int, tensor: Tensor) -> Expr:
+        """Cycles of the copies of what other lanes made: one may bring all of it. A part has whether it is anything."""
+        model, some = self._model, self._model.new_bool_var("")
+        for _, any_of_it in parts:
+            model.add_implication(any_of_it, some)
+        everything = self._shares.var(tensor.elements)
+        model.add(everything >= sum(one for one, _ in parts))
+        return self._copied(lane, some, everything, _parts_of_bytes(tensor))
 
     def _needed(self, lane: int, some: Var, amount: Var, index: int, tensor: Tensor) -> Expr:
         """Cycles of the copies of what so many elements of a layer need of an input, as those of `_copied`."""

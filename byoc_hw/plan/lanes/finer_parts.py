@@ -41,7 +41,7 @@ def parts_cut_finely(parts: OrderedParts, chip: Soc, cost: float) -> OrderedPart
             if other.order.cycles + max(CUT_SAVES, cost) * more < best.order.cycles:
                 best, improved = other, True
                 break
-    return best
+    return best if best is parts else replace(best, uncut=parts.parts)
 
 
 def _cuts(placed: OrderedParts) -> Iterator[tuple[int, tuple[Op, ...]]]:
@@ -55,12 +55,14 @@ def _cuts(placed: OrderedParts) -> Iterator[tuple[int, tuple[Op, ...]]]:
         layout = parts[at].layout
         ops, mapped, base = layout.work.ops, layout.mapped, work.parts.index(at)
         local = [ChainWait(edge.first - base, edge.then - base, edge.waits) for edge in edges[at]]
-        cuts = ChainCuts(ops, mapped.mapping.layers, layout.places, mapped.accelerator, _of_part(known, base, len(ops)))
+        cuts = ChainCuts(
+            ops, mapped.mapping.layers, layout.places, mapped.accelerator, order_of_part(known, base, len(ops))
+        )
         for cut in cuts.of(local):
             yield at, tuple(op for index, one in enumerate(ops) for op in cut.get(index, (one,)))
 
 
-def _of_part(known: Order, base: int, count: int) -> Order:
+def order_of_part(known: Order, base: int, count: int) -> Order:
     """The order of the operations of a part, at the times that they have on the chip."""
     mine = range(base, base + count)
     before = [{one - base for one in known.before[index] if one in mine} for index in mine]

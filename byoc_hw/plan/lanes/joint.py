@@ -215,11 +215,13 @@ def patient_order(work: JointWork) -> Order:
 
 @dataclass(frozen=True)
 class OrderedParts:
-    """Parts that have addresses, in a possible order, with their work and the order of its operations."""
+    """Parts that have addresses, in a possible order, with their work and the order of its operations; `uncut` are the
+    parts before some of their operations were cut, if any were."""
 
     parts: list[PlacedPart]
     work: JointWork
     order: Order
+    uncut: Sequence[PlacedPart] = ()
 
 
 def ordered_parts(parts: Sequence[PlacedPart], chip: Soc, known: OrderedParts | None = None) -> OrderedParts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 from byoc_hw.errors import InvalidInput, PlanError
@@ -17,8 +17,10 @@ from byoc_hw.plan.bound.ways import least_alone
 from byoc_hw.plan.chip_plan import ChipPlan
 from byoc_hw.plan.lanes.compose import chip_plan
 from byoc_hw.plan.lanes.cut import Region
+from byoc_hw.plan.lanes.finer_parts import parts_cut_finely
 from byoc_hw.plan.lanes.joint import OrderedParts, ordered_parts, side_by_side
 from byoc_hw.plan.lanes.lanes_clock import lanes_timeline
+from byoc_hw.plan.lanes.nearby_parts import parts_nearby
 from byoc_hw.plan.lanes.orders import LayerOrder, orders
 from byoc_hw.plan.lanes.price import Price, judge, prices
 from byoc_hw.plan.lanes.search import Several, best_parts, part_of_all, parts_on
@@ -31,6 +33,9 @@ NO_WISHES: Mapping[str, str] = {}
 
 _SMALL_CHIP = 3
 """The most accelerators of a chip that is held against each chip without some of them."""
+
+_FAR = 1.1
+"""How far from the bound a plan is for which choices near those of its parts are tried."""
 
 _LESS = (0.25, 1.0, 4.0)
 """Cycles that a copied byte is charged in plans that are to copy less, and so keep less in main memory."""
@@ -45,12 +50,38 @@ def plan_on_chip(
     Raises `InvalidInput` where an accelerator cannot run a layer that is wished there, `PlanError` where none can.
     """
     planner, cost = ChipPlanner(graph, chip, place), judge(objective, chip)
+
+    def cost_of(one: _Found) -> float:
+        return cost(one.plan)
+
     with _no_garbage():
-        best = min(_in_orders(planner, objective, tuple(range(len(chip.accelerators)))), key=cost)
+        best = min(_in_orders(planner, objective, tuple(range(len(chip.accelerators)))), key=cost_of)
         for lanes in planner.fewer():
-            if isinstance(objective, Energy) or planner.least(lanes) < cost(best):
-                best = min([best, *_in_orders(planner, objective, lanes)], key=cost)
-    return best
+            if isinstance(objective, Energy) or planner.least(lanes) < cost_of(best):
+                best = min([best, *_in_orders(planner, objective, lanes)], key=cost_of)
+        return min(best.plan, best.nearby(chip), key=cost)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A plan of a region, and the parts that it was made of, by the planner of the layers in some order."""
+
+    plan: ChipPlan
+    parts: OrderedParts
+    planner: ChipPlanner
+    order: LayerOrder
+    graph: Graph
+
+    def nearby(self, chip: Soc) -> ChipPlan:
+        """The plan with choices near those of its parts."""
+        near = self.plan.cycles <= _FAR * self.plan.bound
+        if near or chip.shared or len({part.lane for part in self.parts.parts}) == 1:
+            return self.plan
+        uncut = self.parts.uncut or self.parts.parts
+        parts = parts_nearby(uncut, chip)
+        if all(one is other for one, other in zip(parts.parts, uncut, strict=True)):
+            return self.plan
+        return _with_layers_of(self.graph, self.order, self.planner.planned(parts_cut_finely(parts, chip, 0.0)))
 
 
 def _with_layers_of(graph: Graph, order: LayerOrder, plan: ChipPlan) -> ChipPlan:
@@ -60,14 +91,15 @@ def _with_layers_of(graph: Graph, order: LayerOrder, plan: ChipPlan) -> ChipPlan
     return replace(plan, graph=graph, parts=parts, costs=tuple(costs[index] for index in sorted(costs)))
 
 
-def _in_orders(planner: ChipPlanner, objective: Objective | None, lanes: Sequence[int]) -> Iterator[ChipPlan]:
+def _in_orders(planner: ChipPlanner, objective: Objective | None, lanes: Sequence[int]) -> Iterator[_Found]:
     """The plans on some accelerators with the layers in a few orders, one for each."""
     graph = planner.graph
     tried = list(orders(graph)) if len(lanes) > 1 else [tuple(range(len(graph.layers)))]
     several = Several(len(tried))
     for order in tried:
-        for plan in planner.in_order(order).on(lanes, objective, several):
-            yield _with_layers_of(graph, order, plan)
+        ordered = planner.in_order(order)
+        for plan, parts in ordered.on(lanes, objective, several):
+            yield _Found(_with_layers_of(graph, order, plan), parts, ordered, order, graph)
 
 
 @contextmanager
@@ -109,11 +141,14 @@ class ChipPlanner:
         layers = tuple(self.graph.layers[index] for index in order)
         return ChipPlanner(replace(self.graph, layers=layers), self._chip, self._place, self._bound)
 
-    def on(self, lanes: Sequence[int], objective: Objective | None, several: Several) -> list[ChipPlan]:
-        """The best plan on some of the accelerators that was found; none where a layer has none there. The search is
-        one of `several`."""
-        plans = self._priced(prices(objective, self._chip.only(lanes)), lanes, several)
-        return sorted(plans, key=judge(objective, self._chip))[:1]
+    def on(
+        self, lanes: Sequence[int], objective: Objective | None, several: Several
+    ) -> list[tuple[ChipPlan, OrderedParts]]:
+        """The best plan on some of the accelerators that was found, and its parts; none where a layer has none there.
+        The search is one of `several`."""
+        found = self._priced(prices(objective, self._chip.only(lanes)), lanes, several)
+        cost = judge(objective, self._chip)
+        return sorted(((self.planned(parts), parts) for parts in found), key=lambda one: cost(one[0]))[:1]
 
     def fewer(self) -> Iterator[tuple[int, ...]]:
         """Accelerators that have all of the layers without the others: of a small chip each choice, of others each by
@@ -148,7 +183,8 @@ class ChipPlanner:
         """Plans with fewer and fewer bytes that go through main memory."""
         with _no_garbage():
             every = range(len(self._chip.accelerators))
-            return self._priced([Price(copied=weight) for weight in _LESS], every, Several())
+            found = self._priced([Price(copied=weight) for weight in _LESS], every, Several())
+            return [self.planned(parts) for parts in found]
 
     def able(self) -> list[int]:
         """The accelerators that may run every layer."""
@@ -156,17 +192,15 @@ class ChipPlanner:
 
     def alone(self, lane: int, layout: Layout) -> ChipPlan:
         """The plan with all layers on one accelerator, as they are laid out for it."""
-        return self._planned(ordered_parts(side_by_side([part_of_all(self._region, lane, layout)]), self._chip))
+        return self.planned(ordered_parts(side_by_side([part_of_all(self._region, lane, layout)]), self._chip))
 
-    def _priced(self, prices: Sequence[Price], lanes: Sequence[int], several: Several) -> list[ChipPlan]:
-        every = len(lanes) == len(self._chip.accelerators)
-        if every:
-            found = best_parts(self._region, self._chip, self._wanted, prices, several)
-        else:
-            found = parts_on(self._region, self._chip, lanes, self._wanted, prices, several)
-        return [self._planned(parts) for parts in found]
+    def _priced(self, prices: Sequence[Price], lanes: Sequence[int], several: Several) -> list[OrderedParts]:
+        if len(lanes) == len(self._chip.accelerators):
+            return best_parts(self._region, self._chip, self._wanted, prices, several)
+        return parts_on(self._region, self._chip, lanes, self._wanted, prices, several)
 
-    def _planned(self, parts: OrderedParts) -> ChipPlan:
+    def planned(self, parts: OrderedParts) -> ChipPlan:
+        """The plan of parts in a possible order."""
         plan = chip_plan(self._region, self._chip, parts)
         cycles = lanes_timeline(plan).total  # as the core goes round, which the search leaves out
         return replace(plan, cycles=cycles, bound=self._bound, costs=self._costs)

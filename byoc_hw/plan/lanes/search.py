@@ -151,7 +151,8 @@ def parts_on(
     mine = [{at: cost[lane] for at, lane in enumerate(lanes) if lane in cost} for cost in costs]
     with suppress(PlanError):
         found = best_parts(region, chip.only(lanes), mine, prices, several)
-        return [ordered_parts([part.on(lanes[part.lane]) for part in one.parts], chip) for one in found]
+        moved = ([[part.on(lanes[part.lane]) for part in some] for some in (one.parts, one.uncut)] for one in found)
+        return [replace(ordered_parts(parts, chip), uncut=uncut) for parts, uncut in moved]
     return []
 
 

@@ -205,7 +205,7 @@ def _nearby(found: Layout, bound: int, work: int) -> list[Layout]:
     improved = True
     while improved:
         improved, too_large = False, list[Choices]()
-        for moved in chain(_moves(space, found), _in_turn(found, too_large)):
+        for moved in chain(choices_nearby(space, found), _in_turn(found, too_large)):
             choices = space.canonical(moved)
             if choices in tried:
                 continue
@@ -242,10 +242,10 @@ def _cost(layout: Layout) -> float:
     return layout.cycles + copying / _COPYING + _OPERATION * len(layout.work.ops)
 
 
-def _moves(space: SearchSpace, found: Layout) -> Iterator[Choices]:
+def choices_nearby(space: SearchSpace, found: Layout) -> Iterator[Choices]:
     """Choices near those of a plan: all weights in smaller blocks, then those of the groups at which the array waits
     the longest come first."""
-    spans, waits = found.choices.spans, _waits(found)
+    spans, waits = found.choices.spans, waits_of(found)
     yield from _all_cuts(found)
     order = sorted(range(len(spans)), key=lambda at: -sum(waits[slice(*spans[at])]))
     for at in order:
@@ -266,7 +266,7 @@ def _in_turn(found: Layout, too_large: Sequence[Choices]) -> Iterator[Choices]:
             yield replace(choices, groups=tuple(groups))
 
 
-def _waits(found: Layout) -> list[int]:
+def waits_of(found: Layout) -> list[int]:
     """Cycles in which the array has nothing to do, by the layer of the job before which, or behind which, it has."""
     waits = [0] * len(found.mapped.mapping.layers)
     ops, order = found.work.ops, found.order

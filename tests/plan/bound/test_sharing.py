@@ -1,4 +1,4 @@
-"""The bound of small regions on two accelerators: each lane has whole shares, and what it needs for them."""
+"""The bound of small regions on several accelerators: each lane has whole shares, and what it needs for them."""
 
 from collections import Counter
 from dataclasses import replace
@@ -28,6 +28,7 @@ from byoc_hw.plan.steps import WEIGHTS, Copy, Job
 from byoc_hw.soc import Soc
 
 TWINS = Soc(tuple(replace(REFERENCE, name=name) for name in ("one", "two")))
+TRIPLETS = Soc(tuple(replace(REFERENCE, name=name) for name in ("one", "two", "three")))
 
 
 def small(seed):
@@ -49,7 +50,7 @@ def small(seed):
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("chip", [PAIR, TWINS], ids=["pair", "twins"])
+@pytest.mark.parametrize("chip", [PAIR, TWINS, TRIPLETS], ids=["pair", "twins", "triplets"])
 def test_no_plan_is_below_the_bound(seed, chip):
     plan = plan_region(small(seed), chip)
     assert 0 < plan.bound <= plan.cycles
@@ -57,9 +58,10 @@ def test_no_plan_is_below_the_bound(seed, chip):
 
 @st.composite
 def small_regions(draw):
-    """Two accelerators that may differ, and a graph of up to four layers."""
-    one, two = (replace(draw(accelerators()), name=name) for name in ("one", "two"))
-    chip = Soc((one, replace(two, dma_alignment=one.dma_alignment)))
+    """Two or three accelerators that may differ, and a graph of up to four layers."""
+    names = ("one", "two", "three")[: draw(st.integers(2, 3))]
+    one, *others = (replace(draw(accelerators()), name=name) for name in names)
+    chip = Soc((one, *(replace(other, dma_alignment=one.dma_alignment) for other in others)))
     return chip, draw(graphs(one, draw(st.integers(1, 4))))
 
 
@@ -164,6 +166,56 @@ def test_the_second_of_two_equal_lanes_has_no_larger_share_of_the_first_layer(ch
     assert program._meets(program.most, 1.0)[0] == may_have_more
 
 
+def test_equal_lanes_among_others_have_shares_of_the_first_layer_in_their_order():
+    samples = Samples(1)
+    layer = samples.pool(samples.tensor((1, 4, 4, 8)), "max", (2, 2))
+    chip = Soc((*TWINS.accelerators, replace(REFERENCE, name="other", dma_width=8)))
+    for larger, may_be in ((1, "INFEASIBLE"), (2, "OPTIMAL")):
+        program = program_of([layer], [layer.ofm], chip)
+        elements = program.of_layer[0].elements
+        program.model.add(elements[0] < elements[larger])
+        assert program._meets(program.most, 1.0)[0] == may_be
+
+
+def test_a_pixel_that_two_of_three_lanes_lack_is_whole_on_the_third():
+    """Two lanes have something of less than all pixels, and the third one less than all channels: something is missing,
+    though there are enough elements."""
+    layer = Samples(1).depthwise(Samples(1).tensor((1, 4, 4, 8)), padding=(1, 1, 1, 1))
+    for missing, status in ((1, "INFEASIBLE"), (0, "OPTIMAL")):
+        program = program_of([layer], [layer.ofm], TRIPLETS)
+        share = program.of_layer[0]
+        program.model.add(share.pixels[0] + share.pixels[1] <= 16 - 1)
+        program.model.add(share.channels[2] <= 8 - missing)
+        assert program._meets(program.most, 1.0)[0] == status
+
+
+def test_what_a_lane_reads_of_several_others_is_stored_by_these():
+    """Of the first layer the last lane computes nothing, of the second one everything."""
+    samples = Samples(1)
+    first = samples.pool(samples.tensor((1, 4, 4, 8)), "max", (2, 2))
+    last = samples.pool(first.ofm, "max", (2, 2))
+    chip = replace(TRIPLETS, accelerators=(*TWINS.accelerators, replace(REFERENCE, name="other", dma_width=8)))
+    ends = []
+    for own in (0, first.ofm.elements):
+        program = program_of([first, last], [last.ofm], chip)
+        program.model.add(program.of_layer[0].elements[2] == own)
+        program.model.add(program.of_layer[1].elements[2] == last.ofm.elements)
+        program.model.add(sum(program.of_layer[1].elements[:2]) == 0)
+        ends.append(program.solved())
+    handed, alone = ends
+    assert handed >= alone + REFERENCE.dma_setup
+
+
+def test_three_lanes_have_a_higher_bound_than_any_parts_of_layers(monkeypatch):
+    """Weights of each lane that has a share, and what it copies before its first job."""
+    samples = Samples(1)
+    first = samples.depthwise(samples.tensor((1, 8, 8, 8)), padding=(1, 1, 1, 1))
+    last = samples.pool(first.ofm, "max", (2, 2))
+    bound = bound_of([first, last], [last.ofm], TRIPLETS)
+    monkeypatch.setattr(prices, "cycles_of_sharing", lambda *given: given[-1])
+    assert bound > 1.05 * bound_of([first, last], [last.ofm], TRIPLETS)
+
+
 def test_an_array_has_nothing_to_do_before_its_first_job():
     """Two layers beside each other, on the only lane that can run them: all of the first one's many weights come before
     its first job, and both layers follow."""
@@ -228,7 +280,8 @@ def test_other_chips_and_large_regions_have_the_bound_of_prices(monkeypatch):
 
     monkeypatch.setattr(sharing, "_Program", unexpected)
     graph = small(1)
-    for chip in (Soc((REFERENCE,)), replace(TWINS, shared=(("one", "two"),))):
+    many = Soc(tuple(replace(REFERENCE, name=f"lane{at}") for at in range(sharing.MOST_LANES + 1)))
+    for chip in (Soc((REFERENCE,)), replace(TWINS, shared=(("one", "two"),)), many):
         assert cycles_bound(graph, chip) > 0
     monkeypatch.setattr(sharing, "MOST_LAYERS", 0)
     assert cycles_bound(graph, TWINS) > 0
