@@ -162,7 +162,7 @@ def _by_themselves(plain: MappedGraph) -> Iterator[Choices]:
         yield one_by_one(plain)
 
 
-_TILES = ((1, 1), (2, 2), (2, 1), (1, 2), (3, 2))
+_TILES = ((1, 1), (2, 2), (2, 1), (1, 2), (3, 2), (1, 4), (2, 4))
 """Tiles, and blocks of weights, that have room at a time."""
 
 _MOST_TILINGS = 3
