@@ -106,7 +106,9 @@ class _Patches:
             return [None]
         layers = self.region.layers
         check_slices_outer(self.runs, layers, self.of, self.group.held)
-        return channel_slices([layers[index] for index in self.runs[-1].layers], self.group.slices, self.region.accelerator)
+        return channel_slices(
+            [layers[index] for index in self.runs[-1].layers], self.group.slices, self.region.accelerator
+        )
 
     def patch(self, rows: AxisPiece, columns: AxisPiece, only: Span | None) -> None:
         """The units of one patch: one for each slice of channels that is loaded or stored by itself, and of the rest
