@@ -57,7 +57,7 @@ _NEAR = 1.02
 """How near the busier engine's cycles a group in stripes is for which no patches are tried."""
 
 _SLOW = 1.25
-"""The same for patches in which the array has less to do at a time, and for slices that are summed."""
+"""The same for patches in which the array has less to do at a time, and for slices that are summed, or outer."""
 
 
 @dataclass(frozen=True)
@@ -440,7 +440,8 @@ class Grouping:
             return self._tiled(indices[0], count, full)
         if self.patches and len(indices) > 1 and any(self.tight[at:stop]):
             for patched in self._patched(at, stop, held, after, full):
-                if not patched.summed and (best is None or best[0] > _NEAR * patched.least):
+                near = _SLOW if patched.outer else _NEAR
+                if not patched.summed and (best is None or best[0] > near * patched.least):
                     best = self._patches_of(patched, False, at, stop, full, count, best)
         return best
 

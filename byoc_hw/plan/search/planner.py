@@ -162,8 +162,11 @@ def _by_themselves(plain: MappedGraph) -> Iterator[Choices]:
         yield one_by_one(plain)
 
 
-_TILES = ((1, 1), (2, 2), (2, 1), (1, 2), (3, 2), (1, 4), (2, 4))
+_TILES = ((1, 1), (2, 2), (2, 1), (1, 2), (3, 2))
 """Tiles, and blocks of weights, that have room at a time."""
+
+_FINE_BLOCKS = ((1, 4), (2, 4))
+"""The same where not all weights stay: the finer the blocks are, the more of them do."""
 
 _MOST_TILINGS = 3
 """The most tilings of one layer that are laid out: of those with the fewest cycles if the array computes while the DMA
@@ -177,7 +180,7 @@ def _in_tiles(plain: MappedGraph) -> Iterator[Choices]:
         return
     stays = all_bytes(layers[0], None, plain.accelerator) <= plain.accelerator.weight_memory
     found: dict[Tiling, bool] = {}
-    for room in _TILES:
+    for room in _TILES if stays else (*_TILES, *_FINE_BLOCKS):
         for tiling in tilings(layers[0], plain.accelerator, (room,)):
             found[tiling] = found.get(tiling, False) or room[0] > 1
     for tiling in _promising(layers[0], list(found), plain.accelerator):
