@@ -99,13 +99,6 @@ class Tiler:
         start = self.weights_offset(self.window.out_channels if self.sliced(tiling) else tiling.channels)
         return start, start + self.copied_bytes(self.layer, tiling.channels, tiling.depth)
 
-    def blocks_that_stay(self, tiling: Tiling) -> int:
-        """The number of blocks of weights that stay in local memory where the order of tiles turns: all that fit."""
-        start, end = self._weights(tiling)
-        beside = start if self.sliced(tiling) else 0
-        each = round_up(end - beside, self.alignment)
-        return max((self.accelerator.weight_memory - beside) // each, 1) if each else 1
-
     def sliced(self, tiling: Tiling) -> bool:
         """Whether an output tile takes several jobs, one for each slice of input channels."""
         return self.window.sums and tiling.depth < self.window.in_channels
@@ -199,14 +192,13 @@ class Tiler:
         several = tiling.channels < self.window.out_channels
         loads = tiles if self.sliced(tiling) or (several and tiling.rows_outer) else 1
         loaded = [(many, self._channel_tile_cycles(self.layer, tiling, one, sizes)) for many, one in sizes.channels]
-        stays, most = 0, self.blocks_that_stay(tiling)
-        channels, slices = (sum(many for many, _ in some) for some in (sizes.channels, sizes.depths))
-        if self.sliced(tiling):  # slices stay between tiles of the same channels
-            often, blocks = (tiles - 1, channels * slices) if tiling.rows_outer else ((tiles - 1) * channels, slices)
+        stays = 0
+        if self.sliced(tiling):  # a slice stays between tiles of the same channels
+            often = tiles - 1 if tiling.rows_outer else (tiles - 1) * sum(many for many, _ in sizes.channels)
             nbytes = self.copied_bytes(self.layer, sizes.channels[-1][1], sizes.depths[-1][1])
-            stays = often * min(most, blocks) * copy_cycles(nbytes, 1, self.accelerator)
+            stays = often * copy_cycles(nbytes, 1, self.accelerator)
         elif loads > 1:  # the last channels stay, or the first ones
-            stays = (loads - 1) * min(most, channels) * loaded[-1][1]
+            stays = (loads - 1) * loaded[-1][1]
         return loads * sum(many * cycles for many, cycles in loaded) - stays
 
     def _channel_tile_cycles(self, layer: Weighted, tiling: Tiling, channels: int, sizes: _Sizes) -> int:

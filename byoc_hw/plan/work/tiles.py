@@ -61,7 +61,7 @@ class Tile:
 def tiles(window: Window, tiling: Tiling) -> Iterator[Tile]:
     """The tiles in order; slices of input channels innermost.
 
-    Inner loops run forward and backward in turn, so that what the last tiles have used is there for the next ones. The
+    Inner loops run forward and backward in turn, so that what the last tile has used is there for the next one. The
     last pass over inner tiles is forward: its first outputs are needed first.
     """
     pixels = [(row, column) for row in window.rows.cut(tiling.rows) for column in window.columns.cut(tiling.columns)]
@@ -117,12 +117,11 @@ class _Tiles:
         self.region, self.number, self.index = region, number, index
         self.layer, self.window = layer, window
         self.group = region.choices.groups[number]
-        tiler = Tiler(layer, window, region.accelerator)
-        self.sliced, self.stay = tiler.sliced(tiling), tiler.blocks_that_stay(tiling)
+        self.sliced = Tiler(layer, window, region.accelerator).sliced(tiling)
         self.parts = parts_of_kernel(layer, region.accelerator)
         self.ifm: tuple[Box, LocalBuffer] | None = None
         self.ofm = self.psum = activations(layer.name, 0)
-        self.kept: dict[WeightBlock, LocalBuffer] = {}  # the last one that was used is the last one here
+        self.kept: dict[WeightBlock, LocalBuffer] = {}
 
     def tile(self, tile: Tile) -> None:
         """The unit of one tile."""
@@ -204,15 +203,12 @@ class _Tiles:
         self.weights_at = self.region.flash.weights_at(block)
         shared = WeightBlock(self.index, 0, layer.out_channels, 0, 0, True)
         needed = {"params": shared, "weights": block} if self.sliced else {"weights": block}
+        if not self.group.resident:
+            self.kept = {key: buffer for key, buffer in self.kept.items() if key in needed.values()}
         for key in needed.values():
-            if key in self.kept:
-                self.kept[key] = self.kept.pop(key)
-                continue
-            self.kept[key], load = self.region.weights(self.index, layer, key)
-            unit.jobs.append(load)
-        blocks = [key for key in self.kept if key != shared]
-        for key in () if self.group.resident else blocks[: -self.stay]:
-            del self.kept[key]
+            if key not in self.kept:
+                self.kept[key], load = self.region.weights(self.index, layer, key)
+                unit.jobs.append(load)
         found = {name: self.kept[key] for name, key in needed.items()}
         return {"params": found["weights"], **found}
 

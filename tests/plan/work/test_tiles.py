@@ -11,11 +11,6 @@ from plan_samples import Samples, accelerator, graph_of, single
 
 from byoc_hw.accelerator import REFERENCE
 from byoc_hw.errors import PlanError
-from byoc_hw.integers import round_up
-from byoc_hw.params.pack import PARAMS_BYTES
-from byoc_hw.plan.array.cost import copy_cycles
-from byoc_hw.plan.array.kinds import geometry
-from byoc_hw.plan.array.tiling import Tiler
 from byoc_hw.plan.choices import Blocks, Choices, Group, Tiling
 from byoc_hw.plan.region import plan_region
 from byoc_hw.plan.steps import ACTIVATIONS, ARGUMENT, FLASH, WEIGHTS, Copy, Job
@@ -216,27 +211,6 @@ def test_input_stays_although_the_weights_of_all_its_channels_do_not_fit():
     plan = check(single(samples.dense(samples.tensor((1, 600)), 48)), accelerator(4096, 2048))
     assert [copy.nbytes for copy in copies(plan, ARGUMENT)] == [600]
     assert any(not step.first for step in plan.calls[0].steps if isinstance(step, Job))
-
-
-@pytest.mark.parametrize(
-    ("tiling", "blocks"),
-    [(Tiling(2, 8, 16, 4), 8), (Tiling(2, 8, 2, 32, rows_outer=True), 8), (Tiling(2, 8, 8, 8, rows_outer=True), 8)],
-)
-def test_as_many_blocks_of_weights_stay_as_have_room_where_the_order_of_tiles_turns(tiling, blocks):
-    """Of eight blocks, five stay from one tile to the next of four: the others are loaded again."""
-    samples = Samples()
-    layer = samples.conv2d(samples.tensor((1, 8, 8, 32)), 16, padding=(1, 1, 1, 1))
-    graph = single(layer)
-    params, sliced = 16 * PARAMS_BYTES, tiling.depth < 32
-    each = 16 * 32 * 9 // blocks + (0 if sliced else 2 * PARAMS_BYTES)
-    hardware = accelerator(64 * 1024, round_up(5 * round_up(each, 16) + params * sliced, 16))
-    choices = Choices((False,), (Group(1, overlap=False, resident=False, tiling=tiling),), (None,))
-    plan = check(graph, hardware, choices=choices)
-    loads = [copy for copy in copies(plan, FLASH) if copy.target.space == WEIGHTS]
-    assert len(loads) - sliced == blocks + 3 * (blocks - 5)
-    form = geometry(layer)
-    cost = Tiler(layer, form, hardware).cost(tiling)
-    assert cost.weights == pytest.approx(sum(copy_cycles(copy.nbytes, 1, hardware) for copy in loads), rel=0.03)
 
 
 def test_rows_that_no_output_needs_are_not_copied():
