@@ -58,7 +58,7 @@ _CHOICES = structure(
                     ),
                     **dict.fromkeys(("columns", "slices", "pieces"), _COUNT),
                     "kept": list_of(integer(high=_LARGEST)),
-                    **dict.fromkeys(("alternating", "summed"), boolean),
+                    **dict.fromkeys(("alternating", "summed", "slices_outer"), boolean),
                 },
             )
         ),

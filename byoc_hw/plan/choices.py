@@ -58,6 +58,8 @@ class Group:
     computed together with the one before them, so many slices of their channels one after the other: what lies between
     them is never in local memory with all of its channels. With `summed`, a layer behind them that sums over channels
     adds up their slices as these are made, and local memory has its partial sums in place of all that it reads.
+    With `slices_outer` all patches of a slice are computed before those of the next one: weights of a slice are loaded
+    once, and what the group reads, and layers before the slices make, is loaded and made for each slice again.
 
     With several `pieces` the copies and jobs of a stripe, a patch or a tile are cut by rows: the next one is loaded
     piece by piece over what is used up, and what is made is stored piece by piece.
@@ -74,6 +76,7 @@ class Group:
     kept: frozenset[int] = frozenset()
     alternating: bool = False
     summed: bool = False
+    slices_outer: bool = False
     pieces: int = 1
 
     @property
@@ -97,7 +100,7 @@ class Group:
                 plain[name] = getattr(self, name)
         if self.kept:
             plain["kept"] = sorted(self.kept)
-        for name in ("alternating", "summed"):
+        for name in ("alternating", "summed", "slices_outer"):
             if getattr(self, name):
                 plain[name] = True
         return plain
@@ -108,6 +111,7 @@ class Group:
             shape = f"{self.stripes}x{self.columns} patches"
         if self.slices > 1:
             shape += f" in {self.slices} slices of channels{' that are summed' * self.summed}"
+            shape += ", slices outer" * self.slices_outer
         parts = [shape if self.tiling is None else f"tiles of {self.tiling}"]
         if self.held:
             parts.append(f"held {sorted(self.held)}")
@@ -239,6 +243,7 @@ def _group(plain: Mapping[str, Any]) -> Group:
         frozenset(map(int, plain.get("kept", ()))),
         bool(plain.get("alternating", False)),
         bool(plain.get("summed", False)),
+        bool(plain.get("slices_outer", False)),
         _positive(plain.get("pieces", 1)),
     )
 

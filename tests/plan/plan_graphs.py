@@ -298,10 +298,13 @@ def choices(draw, graph, hardware):
             whole = draw(st.sampled_from([whole, frozenset(), frozenset()]))
         flags = draw(st.booleans()), draw(st.booleans())
         kept = draw(st.sampled_from([frozenset(), frozenset(range(count))]))
-        summed = slices > 1 and draw(st.booleans())
+        summed, outer = draw(st.sampled_from([(False, False), (True, False), (False, True)])) if slices > 1 else (0, 0)
         stripes, pieces = draw(st.integers(1, 16)), draw(st.sampled_from([1, 1, 4]))
         groups.append(
-            Group(layers, stripes, whole, *flags, tiling, columns, slices, kept, summed=summed, pieces=pieces)
+            Group(
+                *(layers, stripes, whole, *flags, tiling, columns, slices, kept),
+                **{"summed": bool(summed), "slices_outer": bool(outer), "pieces": pieces},
+            )
         )
     blocks = tuple(draw(st.none() | st.builds(Blocks, st.integers(1, 26), st.integers(1, 26))) for _ in graph.layers)
     apart, fine = draw(st.sampled_from([(False, False), (True, False), (False, True), (False, True)]))

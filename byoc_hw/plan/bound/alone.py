@@ -11,7 +11,7 @@ inputs, of the weights, and of all outputs, there is one copy each, or a setup m
 The array works on some layers behind the time at which the first of them can begin (`latency.py`), saves nothing before
 all that a group needs is there (`beginnings.py`), and is followed by the shortest way from any of them to the end. The
 sets of layers that are tried are those that begin late, and have much behind them. Weights come no earlier than weight
-memory has room for them (`prefetch.py`).
+memory has room for them (`prefetch.py`), and a job has no more of them than that (`least_in_blocks`).
 
 Jobs over packed rows need zero points between rows, which are copied at least once; or all jobs are inside one row, as
 on an accelerator without packed rows.
@@ -34,7 +34,7 @@ from byoc_hw.plan.bound.latency import Latencies, has_jobs, latencies, least_job
 from byoc_hw.plan.bound.needs import needed_before
 from byoc_hw.plan.bound.prefetch import loaded_after_work
 from byoc_hw.plan.bound.spills import spills
-from byoc_hw.plan.bound.ways import LayerWork, least_alone, packs, weight_bytes
+from byoc_hw.plan.bound.ways import LayerWork, least_alone, least_in_blocks, packs, weight_bytes
 from byoc_hw.plan.bound.windows import AtOnce, evenly_spread, loading
 from byoc_hw.soc import Soc
 from byoc_hw.tensor import Tensor
@@ -65,7 +65,8 @@ def _least(graph: Graph, chip: Soc) -> tuple[float, float]:
     array = [max(some, least_alone([layer], one)) for some, layer in zip(partly, graph.layers, strict=True)]
     for at, layer in enumerate(graph.layers):
         array[at] += one.job_setup if array[at] and not one.runs_whole(layer) else 0
-    engines, known = _Engines(graph, chip, times, array), max(times.least, _late(graph, one, times, array, partly))
+    blocks = [max(cycles, least_in_blocks(layer, one)) for cycles, layer in zip(array, graph.layers, strict=True)]
+    engines, known = _Engines(graph, chip, times, array), max(times.least, _late(graph, one, times, blocks, partly))
     return max(known, engines.busier(0.0)), max(known, engines.busier(one.dma_setup + 1.0))
 
 
@@ -167,9 +168,9 @@ def least_copying(nbytes: float, memory: int, one: Accelerator) -> float:
 
 
 def _late(graph: Graph, one: Accelerator, times: Latencies, least: Sequence[float], partly: Sequence[float]) -> float:
-    """Cycles of plans whose weights cannot come long before they are used."""
+    """Cycles of plans whose weights cannot come long before they are used, and of all that the array does."""
     jobs = [at for at, layer in enumerate(graph.layers) if has_jobs(layer)]
     if one.library is not None or not jobs:
         return 0.0
     around = [min((some[at][0] for at in jobs if 0 in some[at]), default=0.0) for some in (times.before, times.behind)]
-    return sum(around) + loaded_after_work(graph, one, least, partly)
+    return sum(around) + max(sum(least), loaded_after_work(graph, one, least, partly))

@@ -297,6 +297,28 @@ def _array_cycles(layer: Layer, accelerator: Accelerator) -> float:
     return min(one.cycles * one.count for one in (groups(layer, accelerator, turned) for turned in (False, True)))
 
 
+def least_in_blocks(layer: Layer, accelerator: Accelerator) -> float:
+    """Cycles of the array that no plan of a layer on one accelerator goes below, as the weights of a job are in weight
+    memory: none of a layer without weights, or that runs as a whole.
+
+    Outputs of a channel so far apart that no group has two of them (`groups`) have all weights of all channels each.
+    Each pass of a group over some weights has at most as many of them as its rows have, and as have room; its cycles
+    are those of its products, in proportion to the weights of a row, and the overhead. So a weight costs at least its
+    part of the products of a full group, and its part of the overhead of a pass with the most weights.
+    """
+    if accelerator.runs_whole(layer) or not isinstance(layer, Weighted):
+        return 0.0
+    inputs = layer.in_channels if sums_channels(layer) else 1
+    found = []
+    for one in (groups(layer, accelerator, turned) for turned in (False, True)):
+        nbytes = one.channels * inputs * prod(layer.filter) * layer.weights.bits / 8  # of a full group
+        passes = max(nbytes / accelerator.weight_memory, 1.0)
+        full = one.cycles + (passes - 1) * accelerator.job_overhead
+        places = one.count / ceil_div(layer.group_channels, one.channels)
+        found.append(places * layer.group_channels / one.channels * full)
+    return min(found)
+
+
 def weight_bytes(layer: Layer) -> float:
     """Bytes of a layer's weights as they are packed, with the parameters of each channel."""
     if not isinstance(layer, Weighted):

@@ -57,7 +57,7 @@ _NEAR = 1.02
 """How near the busier engine's cycles a group in stripes is for which no patches are tried."""
 
 _SLOW = 1.25
-"""The same for patches in which the array has less to do at a time, and for slices that are summed."""
+"""The same for patches in which the array has less to do at a time, and for slices that are summed, or outer."""
 
 
 @dataclass(frozen=True)
@@ -440,7 +440,8 @@ class Grouping:
             return self._tiled(indices[0], count, full)
         if self.patches and len(indices) > 1 and any(self.tight[at:stop]):
             for patched in self._patched(at, stop, held, after, full):
-                if not patched.summed and (best is None or best[0] > _NEAR * patched.least):
+                near = _SLOW if patched.outer else _NEAR
+                if not patched.summed and (best is None or best[0] > near * patched.least):
                     best = self._patches_of(patched, False, at, stop, full, count, best)
         return best
 
@@ -580,21 +581,22 @@ class Grouping:
                         continue
                     cost += self.step_price * stripes * columns * slices * (stop - at)
                     fitting += 1
-                    resident = self.allowed.resident and self.estimates.weights_stay(at, stop)
+                    resident = self.allowed.resident and (patched.outer or self.estimates.weights_stay(at, stop))
                     if best is None or cost < best[0]:
                         group = Group(count, stripes, full, overlap, resident, columns=columns, slices=slices)
-                        best = cost, replace(group, summed=patched.summed and slices > 1)
+                        best = cost, replace(group, summed=patched.summed and slices > 1, slices_outer=patched.outer)
                     break
         return best
 
     def _patched(self, at: int, stop: int, held: HeldSet, after: HeldSet, full: HeldSet) -> list[PatchedGroup]:
-        """The estimates for patches of a group, and for those whose slices are summed; none where it cannot be computed
-        so."""
+        """The estimates for patches of a group, for those whose slices are summed, and for those in outer slices; none
+        where it cannot be computed so."""
         touched = self.estimates.touched(at, stop)
         key = at, stop, held & touched, after & touched, full & touched
         if key not in self._in_turns:
-            both = (PatchedGroup(self.estimates, *key, summed=summed) for summed in (False, True))
-            self._in_turns[key] = [patched for patched in both if patched.possible()]
+            kinds = (False, False), (True, False), (False, True)
+            found = (PatchedGroup(self.estimates, *key, summed, outer) for summed, outer in kinds)
+            self._in_turns[key] = [patched for patched in found if patched.possible()]
         return self._in_turns[key]
 
     def _transposed(self, at: int, count: int, full: HeldSet) -> tuple[float, Group] | None:

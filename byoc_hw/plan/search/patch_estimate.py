@@ -29,6 +29,7 @@ from byoc_hw.plan.work.patch_boxes import (
     bytes_of_box,
     channel_slices,
     check_patches,
+    check_slices_outer,
     pieces,
     runs_of_channels,
 )
@@ -175,7 +176,7 @@ class PatchedGroup:
 
     The storages `held` are in local memory before the group, `after` after it, `full` during it. With `packs`, some
     images have packed rows: there are no patches, only slices of all rows. If they are `summed`, slices are added up as
-    they are made.
+    they are made. With `outer` all patches of a slice are computed before those of the next one.
     """
 
     def __init__(
@@ -187,8 +188,9 @@ class PatchedGroup:
         after: HeldSet,
         full: HeldSet,
         summed: bool = False,
+        outer: bool = False,
     ) -> None:
-        self._estimates, self._accelerator, self.summed = estimates, estimates.accelerator, summed
+        self._estimates, self._accelerator, self.summed, self.outer = estimates, estimates.accelerator, summed, outer
 
         def array_cycles(index: int) -> int:
             return estimates.tile(index, extents(estimates.layers[index].ofm)[0])
@@ -225,8 +227,12 @@ class PatchedGroup:
         layers, of = self._estimates.layers, self._of
         try:
             check_patches(layers, of, self._indices, self._full, self._stored, whole=self.packs)
+            if self.outer:
+                check_slices_outer(runs_of_channels(layers, of, self._indices, 2, self._full), layers, of, self._full)
         except PlanError:
             return False
+        if self.outer and (self._stay or self.packs or not self._accelerator.tuning.resident):
+            return False  # weights are loaded once, or there is a single patch
         return not self.summed or any(run.adds is not None for run in self._runs(2))
 
     def forms(self, fine: bool) -> Iterator[tuple[int, int]]:
@@ -262,8 +268,12 @@ class PatchedGroup:
             return None
         patches = prod(sum(many for _, many in self._cut(*axis).sizes) for axis in ((0, stripes), (1, columns)))
         once = patches == 1 or (self._accelerator.tuning.resident and self._stay)
+        if self.outer:
+            if slices == 1 or patches == 1 or self._weights_of_slice(slices) > self._accelerator.weight_memory:
+                return None
+            once = True
         weights = self._load(slices) * (1 if once else patches)
-        times = patches if self._runs(slices)[0].loaded is None else patches * slices
+        times = patches * slices if self.outer or self._runs(slices)[0].loaded is not None else patches
 
         def together(jobs: float, copied: float) -> float:
             if overlap:
@@ -308,11 +318,12 @@ class PatchedGroup:
         activations."""
         rows, across = self._cut(0, stripes).sizes, self._cut(1, columns).sizes
         runs, jobs, copied = self._runs(slices), 0, self._once
+        again = len(runs[-1].slices) if self.outer else 1  # so often all is done that has no slices
         for (one, many), (other, times) in ((row, column) for row in rows for column in across):
             boxes = list(zip(one.made, other.made, strict=True))
-            patches = [self._run_cycles(run, boxes) for run in runs]
+            patches = [self._run_cycles(run, boxes) * (again if run is not runs[-1] else 1) for run in runs]
             copies = sum(
-                self._copy(storage, (height, width, channels))
+                self._copy(storage, (height, width, channels)) * (again if channels == storage.extents[2] else 1)
                 for storage, height, width in zip(self._inputs, one.read, other.read, strict=True)
                 if storage.index not in self._full
                 for channels in self._loaded_in(storage, slices)
@@ -487,6 +498,17 @@ class PatchedGroup:
             tile = (1, self._pixels(index, height, width), channels) if index in self._packed else key[1:]
             self._jobs[key] = _cycles(layer, blocks, tile, self._estimates)
         return self._jobs[key]
+
+    def _weights_of_slice(self, slices: int) -> int:
+        """Bytes of the weights of the largest slice of the last run, and of all layers before it."""
+        *before, last = self._runs(slices)
+        unit = self._accelerator.buffer_alignment
+        found = sum(self._estimates.weight_bytes[index] for run in before for index in run.layers)
+        for layer in (self._estimates.layers[index] for index in last.layers):
+            if isinstance(layer, Weighted):
+                nbytes = weights_bytes(layer, last.slices[0], layer.in_channels, self._accelerator)
+                found += round_up(PARAMS_BYTES * last.slices[0], unit) + round_up(nbytes, unit)
+        return found
 
     def _load(self, slices: int) -> int:
         """Cycles of the copies of all weights."""

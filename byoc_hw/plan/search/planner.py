@@ -16,7 +16,7 @@ from byoc_hw.plan.array.mapping import bands_worth_packing
 from byoc_hw.plan.array.storage import NOWHERE_ELSE, Lies, NotInPlace, can_tile
 from byoc_hw.plan.array.tiling import Tiler
 from byoc_hw.plan.array.weight_blocks import all_bytes
-from byoc_hw.plan.choices import Choices, Group, Tiling
+from byoc_hw.plan.choices import PIECES, Choices, Group, Tiling
 from byoc_hw.plan.search.alike import Known
 from byoc_hw.plan.search.grouping import Grouping
 from byoc_hw.plan.search.single_layer import single_tiling, tilings
@@ -171,7 +171,7 @@ copies, and of those with the fewest one after the other."""
 
 
 def _in_tiles(plain: MappedGraph) -> Iterator[Choices]:
-    """A region of one layer in tiles that are computed while others are copied."""
+    """A region of one layer in tiles that are computed while others are copied, or piece by piece."""
     layers, allowed = plain.mapping.layers, plain.accelerator.tuning
     if len(layers) != 1 or not (allowed.tile and allowed.overlap) or not can_tile(layers[0], plain.storages.of):
         return
@@ -181,8 +181,9 @@ def _in_tiles(plain: MappedGraph) -> Iterator[Choices]:
         for tiling in tilings(layers[0], plain.accelerator, (room,)):
             found[tiling] = found.get(tiling, False) or room[0] > 1
     for tiling in _promising(layers[0], list(found), plain.accelerator):
-        group = Group(1, overlap=found[tiling], resident=allowed.resident and stays, tiling=tiling)
-        yield Choices(plain.mapping.swapped, (group,), (None,), copies_transpose=False)
+        for pieces in (1,) if found[tiling] else PIECES:
+            group = Group(1, 1, frozenset(), found[tiling], allowed.resident and stays, tiling, pieces=pieces)
+            yield Choices(plain.mapping.swapped, (group,), (None,), copies_transpose=False)
 
 
 def _promising(layer: Layer, found: Sequence[Tiling], accelerator: Accelerator) -> Iterable[Tiling]:

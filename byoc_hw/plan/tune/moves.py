@@ -75,15 +75,15 @@ def _restripe(space: SearchSpace, choices: Choices, random: Random) -> Choices |
 
 
 def _recut_patches(space: SearchSpace, choices: Choices, random: Random) -> Choices | None:
-    """Give a group more or fewer columns, or slices of channels, which are summed or not."""
+    """Give a group more or fewer columns, or slices of channels, which are summed, or outer, or neither."""
     at = random.randrange(len(choices.groups))
     within, span, group = space.groups_of(choices), choices.spans[at], choices.groups[at]
     columns, slices = within.columns(*span), within.slices(*span)
     if random.random() < 0.5:
         return choices.with_group(at, replace(group, columns=_other(columns, group.columns, random)))
-    return choices.with_group(
-        at, replace(group, slices=_other(slices, group.slices, random), summed=random.random() < 0.5)
-    )
+    summed, outer = random.choice(((False, False), (True, False), (False, True)))
+    group = replace(group, slices=_other(slices, group.slices, random), summed=summed, slices_outer=outer)
+    return choices.with_group(at, group)
 
 
 def _hold(space: SearchSpace, choices: Choices, random: Random) -> Choices | None:

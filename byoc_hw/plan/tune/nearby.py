@@ -318,6 +318,7 @@ def _stripes(space: SearchSpace, choices: Choices, at: int, first: int, stop: in
         for count in _next_to(within.slices(first, stop), group.slices):
             yield choices.with_group(at, replace(group, slices=count))
         yield choices.with_group(at, replace(group, summed=not group.summed))
+        yield choices.with_group(at, replace(group, slices_outer=not group.slices_outer, resident=True))
     for one in sorted(group.kept):
         yield choices.with_group(at, replace(group, kept=group.kept - {one}))
     if group.stripes > 1 or group.patched or group.tiling is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from itertools import chain, combinations, product
@@ -23,7 +24,7 @@ from byoc_hw.plan.choices import PIECES, Blocks, Choices, Group, Tiling
 from byoc_hw.plan.search.patch_estimate import column_counts, slice_counts
 from byoc_hw.plan.search.single_layer import tilings
 from byoc_hw.plan.work.halo import keepable
-from byoc_hw.plan.work.patch_boxes import runs_of_channels
+from byoc_hw.plan.work.patch_boxes import check_slices_outer, runs_of_channels
 
 _PARTS = (1, 2, 3, 4)
 """Fractions of the local memories that a single layer's tiles are sized for: with one half, the next tile has room."""
@@ -109,6 +110,17 @@ class GroupSpace:
             return False
         runs = runs_of_channels(self.layers, self.storages.of, work, 2, held, summed=True)
         return any(run.adds is not None for run in runs)
+
+    def outer(self, first: int, stop: int, held: frozenset[int]) -> bool:
+        """Whether a group can compute all patches of a slice before those of the next one, where some storages are
+        `held`."""
+        work, of = self.work(first, stop), self.storages.of
+        if not self._patched(work):
+            return False
+        with suppress(PlanError):
+            check_slices_outer(runs_of_channels(self.layers, of, work, 2, held), self.layers, of, held)
+            return True
+        return False
 
     def _patched(self, work: Sequence[int]) -> bool:
         return self.limits.patches and len(work) > 1
@@ -217,10 +229,14 @@ class SearchSpace:
         for held in _subsets(live):
             full = frozenset(held)
             patches = product(within.stripes(first, stop), within.columns(first, stop), within.slices(first, stop))
-            sums = within.sums(first, stop, full)
+            sums, outer = within.sums(first, stop, full), within.outer(first, stop, full)
             for (stripes, columns, slices), overlap, resident in product(patches, flags, flags):
                 group = Group(count, stripes, full, overlap, resident, columns=columns, slices=slices)
-                yield from (group, replace(group, summed=True)) if sums and slices > 1 else (group,)
+                yield group
+                if sums and slices > 1:
+                    yield replace(group, summed=True)
+                if outer and slices > 1 and stripes * columns > 1:
+                    yield replace(group, slices_outer=True)
             for halos in _subsets(sorted(within.keepable(first, stop, full))):
                 for stripes, overlap, weights in product(within.stripes(first, stop), flags, _WEIGHTS):
                     resident, alternating = weights
@@ -281,7 +297,9 @@ class SearchSpace:
         once = group.stripes == 1 and group.tiling is None and not group.patched
         kept = frozenset() if once or group.patched else group.kept & within.keepable(first, stop, held)
         summed = group.summed and group.slices > 1 and within.sums(first, stop, held)
-        group = replace(group, kept=kept, summed=summed)
+        outer = group.slices_outer and not summed and group.slices > 1 and group.stripes * group.columns > 1
+        outer = outer and within.outer(first, stop, held)
+        group = replace(group, kept=kept, summed=summed, slices_outer=outer)
         overlap = once or (group.overlap and self.limits.overlap)
         resident = once or (group.resident and self.limits.resident)
         alternating = group.alternating and self.limits.resident and not (resident or group.patched or group.tiling)

@@ -191,6 +191,17 @@ def _adds(before: ChannelRun, run: ChannelRun, layers: Sequence[Layer], of: Mapp
     return plain and of[layer.ifm] is between and len(between.readers) == 1
 
 
+def check_slices_outer(
+    runs: Sequence[ChannelRun], layers: Sequence[Layer], of: Mapping[Tensor, Storage], held: Set[int]
+) -> None:
+    """Check that all patches of a slice can be computed before those of the next one: the last run alone has slices,
+    and each of them is stored by itself. Raises `PlanError` naming the last layer."""
+    *before, run = runs
+    last = layers[run.layers[-1]]
+    if not run.sliced or run.adds is not None or any(one.sliced for one in before) or of[last.ofm].index in held:
+        raise PlanError(f"{last.name}: the layers that end a group with outer slices alone have slices, and store them")
+
+
 def _by_channels(layer: Layer) -> bool:
     """Whether a layer makes each channel of its output of the same one of its input."""
     form = geometry(layer)

@@ -24,6 +24,7 @@ from byoc_hw.plan.work.patch_boxes import (
     bytes_of_box,
     channel_slices,
     check_patches,
+    check_slices_outer,
     pieces,
     runs_of_channels,
 )
@@ -83,8 +84,8 @@ def patches(region: WorkBuilder, number: int, indices: Sequence[int]) -> None:
     run = _Patches(region, number, indices)
     rows = list(pieces(layers, of, indices, group.stripes, 0))
     columns = list(pieces(layers, of, indices, group.columns, 1))
-    for row, column in product(rows, columns):
-        run.patch(row, column)
+    for only, row, column in product(run.outer_slices(), rows, columns):
+        run.patch(row, column, only)
 
 
 class _Patches:
@@ -98,9 +99,20 @@ class _Patches:
         self.runs = runs_of_channels(region.layers, self.of, indices, group.slices, group.held, group.summed)
         self.cuts = JobCuts(region, self.group, indices)
 
-    def patch(self, rows: AxisPiece, columns: AxisPiece) -> None:
+    def outer_slices(self) -> Sequence[Span | None]:
+        """The slices that the patches are computed for one after the other, or None, for all of them at a time. Raises
+        `PlanError` where the layers have no such slices."""
+        if not self.group.slices_outer:
+            return [None]
+        layers = self.region.layers
+        check_slices_outer(self.runs, layers, self.of, self.group.held)
+        return channel_slices(
+            [layers[index] for index in self.runs[-1].layers], self.group.slices, self.region.accelerator
+        )
+
+    def patch(self, rows: AxisPiece, columns: AxisPiece, only: Span | None) -> None:
         """The units of one patch: one for each slice of channels that is loaded or stored by itself, and of the rest
-        one."""
+        one. Of the slices there may be one `only`."""
         unit = Unit(self.number, self.group.overlap)
         sliced = {run.loaded for run in self.runs}
         views = {
@@ -109,17 +121,25 @@ class _Patches:
             if one not in self.made and one not in sliced
         }
         for run in self.runs:
-            unit = self._run(run, rows, columns, views, unit)
+            unit = self._run(run, rows, columns, only, views, unit)
         self.region.units.append(unit)
 
     def _run(
-        self, run: ChannelRun, rows: AxisPiece, columns: AxisPiece, views: dict[Storage, BoxView], unit: Unit
+        self,
+        run: ChannelRun,
+        rows: AxisPiece,
+        columns: AxisPiece,
+        only: Span | None,
+        views: dict[Storage, BoxView],
+        unit: Unit,
     ) -> Unit:
         """Compute layers, slice by slice. The unit that comes of it is not yet appended."""
         region = self.region
         layers, last = [region.layers[index] for index in run.layers], run.layers[-1]
         channels = layers[-1].ofm.shape[-1]
-        several = channel_slices(layers, self.group.slices, region.accelerator) if run.sliced else [(0, channels)]
+        several = [(0, channels)]
+        if run.sliced:
+            several = channel_slices(layers, self.group.slices, region.accelerator) if only is None else [only]
         sums = None if run.adds is None else self._sums(run.adds, rows, columns, views, several[0][1])
         for number, some in enumerate(several):
             if number and (run.loaded is not None or last == self.indices[-1]):

@@ -10,13 +10,16 @@ from plan_chips import DLA, PAIR, with_library
 from plan_samples import Samples, graph_of
 
 from byoc_hw.accelerator import DSP, REFERENCE
+from byoc_hw.plan.array.kinds import geometry
+from byoc_hw.plan.array.tiling import Tiler
 from byoc_hw.plan.array.window import extents
 from byoc_hw.plan.bound import latency, prefetch, prices
 from byoc_hw.plan.bound.latency import made_in_full
 from byoc_hw.plan.bound.needs import begun, read
 from byoc_hw.plan.bound.prices import cycles_bound, known_bound
 from byoc_hw.plan.bound.spills import Spill, spills
-from byoc_hw.plan.bound.ways import LayerWork, _most_outputs, cover, least_alone
+from byoc_hw.plan.bound.ways import LayerWork, _most_outputs, cover, least_alone, least_in_blocks
+from byoc_hw.plan.choices import Tiling
 from byoc_hw.plan.order.timeline import timeline
 from byoc_hw.plan.region import plan_region
 from byoc_hw.soc import Soc
@@ -246,6 +249,44 @@ def test_a_packed_layer_is_shared_in_whole_groups():
     group = 8 * 9 + 2 * 8 * 3 + REFERENCE.job_overhead
     ways = LayerWork(layer, twins).ways_of_channels
     assert {tuple(way) for way in ways.tolist()} == {(0, 2 * group), (group, group), (2 * group, 0)}
+
+
+@pytest.mark.parametrize("kind", ["conv2d", "depthwise"])
+@pytest.mark.parametrize(("side", "bits"), [(1, 8), (3, 8), (3, 4), (5, 8)])
+def test_no_tiles_take_fewer_cycles_of_the_array_than_weight_memory_has_room_for(kind, side, bits):
+    samples = Samples(side)
+    image, pad = samples.tensor((1, 7, 8, 24)), (side // 2,) * 4
+    if kind == "conv2d":
+        layer = samples.conv2d(image, 20, (side, side), padding=pad, bits=bits)
+    else:
+        layer = samples.depthwise(image, (side, side), padding=pad)
+    plain = replace(REFERENCE, array_rows=8, array_columns=8, depthwise_rows=4, packed_rows=False)
+    nearest = []
+    for room in (400, 800, 1600, 1 << 16):
+        tiny = replace(plain, weight_memory=room)
+        tiler = Tiler(layer, geometry(layer), tiny)
+        found = [
+            tiler.cost(Tiling(7, columns, channels, depth)).jobs
+            for columns, channels, depth in product((3, 8), range(1, 21), range(1, 25))
+            if tiler.fits(Tiling(7, columns, channels, depth))
+        ]
+        if found:
+            assert min(found) >= least_in_blocks(layer, tiny) - 1e-6
+            nearest.append(min(found) / least_in_blocks(layer, tiny))
+    assert min(nearest) < 1.5
+
+
+def test_a_job_has_no_more_weights_than_weight_memory():
+    """Sixteen channels of 64 inputs, of which there is room for sixteen: four passes for each group of outputs."""
+    samples = Samples(1)
+    layer = samples.conv2d(samples.tensor((1, 16, 16, 64)), 16, (1, 1))
+    graph = graph_of([layer.ifm], [layer], [layer.ofm])
+    tiny = replace(REFERENCE, array_rows=16, array_columns=16, weight_memory=16 * 16)
+    groups = 16 * (3 * 64 + 4 * REFERENCE.job_overhead)
+    assert least_in_blocks(layer, tiny) == groups > least_alone([layer], tiny)
+    assert cycles_bound(graph, tiny) > groups
+    large = replace(tiny, weight_memory=16 * 64)
+    assert least_in_blocks(layer, large) == least_alone([layer], large)
 
 
 def test_rows_in_one_line_fill_the_array():

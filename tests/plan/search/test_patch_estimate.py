@@ -123,6 +123,37 @@ def test_cycles_and_bytes_of_slices_that_are_summed_are_about_those_of_the_plan(
         lay_out(map_graph(graph, accelerator(fits // 2 // 16 * 16, dma_width=4)), choices)
 
 
+@pytest.mark.parametrize(("stripes", "columns", "slices"), [(4, 1, 6), (12, 1, 3), (3, 2, 6)])
+def test_cycles_of_outer_slices_are_about_those_of_the_plan(stripes, columns, slices):
+    """Where weight memory has room for one slice."""
+    wide, deep, _ = bottleneck().layers
+    graph, nothing = graph_of([wide.ifm], [wide, deep], [deep.ofm]), frozenset()
+    hardware = accelerator(1 << 20, weights=3 * 1024, dma_width=4)
+    mapped = map_graph(graph, hardware)
+    grouping = Grouping(mapped)
+    group = PatchedGroup(grouping.estimates, 0, 2, nothing, nothing, nothing, outer=True)
+    assert group.possible()
+    estimated = group.cycles(stripes, columns, slices, True, 1 << 20)
+    made = Group(2, stripes, columns=columns, slices=slices, slices_outer=True)
+    found = lay_out(mapped, Choices(mapped.mapping.swapped, (made,), grouping.blocks))
+    assert estimated == pytest.approx(found.cycles, rel=0.15)
+
+
+def test_slices_are_outer_where_weights_do_not_stay_alone():
+    wide, deep, narrow = bottleneck().layers
+    nothing = frozenset()
+
+    def group(layers, weights):
+        graph = graph_of([wide.ifm], layers, [layers[-1].ofm])
+        estimates = Grouping(map_graph(graph, accelerator(1 << 20, weights=weights))).estimates
+        return PatchedGroup(estimates, 0, len(layers), nothing, nothing, nothing, outer=True)
+
+    assert group([wide, deep], 2048).possible()
+    assert group([wide, deep], 2048).cycles(4, 1, 2, True, 1 << 20) is None  # a slice has no room
+    assert not group([wide, deep], 1 << 16).possible()
+    assert not group([wide, deep, narrow], 2048).possible()
+
+
 def test_slices_that_are_loaded_one_by_one_are_few():
     """Also where a layer without slices ends the group: there may be as many slices as channels elsewhere."""
     samples = Samples()

@@ -138,6 +138,51 @@ def test_layers_behind_a_depthwise_one_have_slices_of_the_input_and_of_the_outpu
     assert [(step.inward, step.nbytes, step.rows) for step in copies].count((False, 4, 64)) == 8
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_outer_slices_are_exact(seed):
+    """With a layer before the slices, or slices that are loaded, and with weights that stay or not."""
+    drawn, graph = random.Random(seed + 100), (separable, inverted)[seed % 2](seed)
+    wide, deep = graph.layers[:2] if seed % 2 else graph.layers[1:]
+    first = Samples(seed).conv2d(wide.ifm, wide.ifm.shape[3], (3, 3), padding=(1, 1, 1, 1))
+    layers = [first, replace(wide, ifm=first.ofm), deep] if seed % 4 < 2 else [wide, deep]
+    graph = graph_of([layers[0].ifm], layers, [deep.ofm])
+    group = Group(
+        len(layers),
+        drawn.randint(1, 4),
+        overlap=drawn.random() < 0.5,
+        resident=drawn.random() < 0.7,
+        columns=drawn.randint(2, 4),
+        slices=drawn.randint(2, 9),
+        slices_outer=True,
+        pieces=drawn.choice((1, 4)),
+    )
+    blocks = tuple(drawn.choice((None, Blocks(3, 5), Blocks(8, 2))) for _ in layers)
+    check(graph, array(), seed, alone(graph, group, blocks=blocks))
+
+
+def test_outer_slices_load_their_weights_once_and_the_input_for_each_slice():
+    samples = Samples()
+    wide = samples.conv2d(samples.tensor((1, 8, 8, 8)), 32, (1, 1))
+    deep = samples.depthwise(wide.ofm, padding=(1, 1, 1, 1))
+    graph = graph_of([wide.ifm], [wide, deep], [deep.ofm])
+    weights = 32 * 8 + 32 * 9 + 2 * 32 * 12
+    tiny = array(weights=weights // 2)  # not those of both slices
+    group = Group(2, 4, slices=2)
+    known = plan_region(graph, tiny, alone(graph, replace(group, resident=False)))
+    plan = check(graph, tiny, choices=alone(graph, replace(group, slices_outer=True)))
+    assert known.moved["weights"] == 4 * plan.moved["weights"]
+    assert plan.moved["weights"] == pytest.approx(weights, rel=0.1)
+    assert plan.moved["inputs"] == 2 * known.moved["inputs"]
+    with pytest.raises(PlanError, match="weight memory"):
+        plan_region(graph, tiny, alone(graph, group))
+
+
+def test_slices_that_do_not_end_a_group_are_not_outer():
+    graph = inverted(0)
+    with pytest.raises(PlanError, match="end a group with outer slices alone have slices"):
+        plan_region(graph, array(), alone(graph, Group(3, 2, slices=2, slices_outer=True)))
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_slices_that_are_summed_are_exact(seed):
     """In patches, or with packed rows, with weights in blocks of all kinds."""
