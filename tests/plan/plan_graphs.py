@@ -200,7 +200,8 @@ class Network:
     def concat(self):
         """With any tensors that fit along an axis, be it the very same one."""
         axis = self.draw(st.sampled_from(range(1, len(self.value.shape))))
-        fitting = [tensor for tensor in self.tensors() if without(tensor, axis) == without(self.value, axis)]
+        rank, fits = len(self.value.shape), without(self.value, axis)
+        fitting = [one for one in self.tensors() if len(one.shape) == rank and without(one, axis) == fits]
         others = self.draw(st.lists(st.sampled_from(fitting), max_size=2))
         if self.draw(st.booleans()):
             extent = self.draw(st.integers(1, 8)) * (self.hardware.dma_alignment if axis > 2 else 1)
