@@ -73,8 +73,7 @@ def alone(layer: Layer, accelerator: Accelerator) -> RegionPlan | None:
     """The plan of a layer by itself, from main memory to main memory; None for a reshape, which needs none."""
     if isinstance(layer, Reshape):
         return None
-    inputs = dict.fromkeys(tensor for tensor in layer.inputs if tensor.data is None)
-    return plan_tiles(Graph(layer.name, tuple(inputs), (layer.ofm,), (layer,)), accelerator)
+    return plan_tiles(Graph.of_layer(layer), accelerator)
 
 
 def dma_bytes(plan: RegionPlan) -> int:

@@ -811,6 +811,12 @@ class Graph:
     outputs: tuple[Tensor, ...]
     layers: tuple[Layer, ...]
 
+    @classmethod
+    def of_layer(cls, layer: Layer) -> Graph:
+        """A layer by itself, from main memory to main memory."""
+        inputs = dict.fromkeys(tensor for tensor in layer.inputs if tensor.data is None)
+        return cls(layer.name, tuple(inputs), (layer.ofm,), (layer,))
+
     @cached_property
     def tensors(self) -> tuple[Tensor, ...]:
         """All activations: inputs, constants that layers read as activations, and layer outputs, in order."""

@@ -86,9 +86,9 @@ def why_no_plan(layer: Layer, accelerator: Hardware) -> str | None:
 def _why_not_alone(layer: Layer, accelerator: Accelerator) -> str | None:
     try:
         if accelerator.library is not None:
-            library_plan(_alone(layer), accelerator)
+            library_plan(Graph.of_layer(layer), accelerator)
         elif accelerator.runs_whole(layer):
-            best_layout(_alone(layer), accelerator)
+            best_layout(Graph.of_layer(layer), accelerator)
         else:
             _check_tiles(AlikeLayer.of(layer), accelerator)
     except PlanError as error:
@@ -99,9 +99,4 @@ def _why_not_alone(layer: Layer, accelerator: Accelerator) -> str | None:
 @lru_cache(maxsize=1024)
 def _check_tiles(alike: AlikeLayer, accelerator: Accelerator) -> None:
     """Raise `PlanError` for a layer that cannot be planned by itself. That one can is known for all that are alike."""
-    layer_by_layer(_alone(alike.layer), accelerator, most=MOST_STEPS)
-
-
-def _alone(layer: Layer) -> Graph:
-    inputs = dict.fromkeys(tensor for tensor in layer.inputs if tensor.data is None)
-    return Graph(layer.name, tuple(inputs), (layer.ofm,), (layer,))
+    layer_by_layer(Graph.of_layer(alike.layer), accelerator, most=MOST_STEPS)

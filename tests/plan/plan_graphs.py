@@ -299,14 +299,12 @@ def choices(draw, graph, hardware):
             whole = draw(st.sampled_from([whole, frozenset(), frozenset()]))
         flags = draw(st.booleans()), draw(st.booleans())
         kept = draw(st.sampled_from([frozenset(), frozenset(range(count))]))
-        summed, outer = draw(st.sampled_from([(False, False), (True, False), (False, True)])) if slices > 1 else (0, 0)
+        summed, outer = False, False
+        if slices > 1:
+            summed, outer = draw(st.sampled_from([(False, False), (True, False), (False, True)]))
         stripes, pieces = draw(st.integers(1, 16)), draw(st.sampled_from([1, 1, 4]))
-        groups.append(
-            Group(
-                *(layers, stripes, whole, *flags, tiling, columns, slices, kept),
-                **{"summed": bool(summed), "slices_outer": bool(outer), "pieces": pieces},
-            )
-        )
+        group = Group(layers, stripes, whole, *flags, tiling, columns, slices, kept, summed=summed, pieces=pieces)
+        groups.append(replace(group, slices_outer=outer))
     blocks = tuple(draw(st.none() | st.builds(Blocks, st.integers(1, 26), st.integers(1, 26))) for _ in graph.layers)
     apart, fine = draw(st.sampled_from([(False, False), (True, False), (False, True), (False, True)]))
     return Choices(swapped, tuple(groups), blocks, direct, placed, stored, packed, apart, fine)

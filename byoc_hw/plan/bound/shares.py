@@ -82,9 +82,9 @@ class Shares:
         """The other lanes."""
         return [one for one in self.lanes if one != lane]
 
-    def nearest(self, lane: int) -> int:
-        """The least cycles of a copy out of another lane, and one into this."""
-        return self.copies[lane] + min(self.copies[one] for one in self.others(lane))
+    def handed(self, makers: Sequence[int], lane: int) -> int:
+        """The least cycles of a copy out of one of some lanes, and one into another."""
+        return self.copies[lane] + min(self.copies[maker] for maker in makers)
 
     def job(self, index: int, lane: int) -> float:
         """The least cycles of a job of a layer."""

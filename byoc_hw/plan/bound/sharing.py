@@ -299,14 +299,14 @@ class _Program(Shares):
         parts_of: list[tuple[Var, Var]] = []
         model.add(read < tensor.elements).only_enforce_if(~every)
         model.add(share.starts[lane] >= made.complete).only_enforce_if(every, share.any[lane])
-        far = made.complete + self.nearest(lane)
+        far = made.complete + self.handed(self.others(lane), lane)
         model.add(share.starts[lane] >= far).only_enforce_if(every, share.any[lane], ~made.any[lane])
         for maker in self.lanes:
             part, some, cycles = self.var(tensor.elements), model.new_bool_var(""), self.var()
             model.add(part <= made.elements[maker])
             model.add(part == 0).only_enforce_if(~some)
             self._time_of(source, maker, part, cycles)
-            copied = 0 if maker == lane else self.copies[maker] + self.copies[lane]
+            copied = 0 if maker == lane else self.handed([maker], lane)
             there = made.starts[maker] + cycles + copied
             model.add(share.starts[lane] >= there).only_enforce_if(some, share.any[lane])
             parts_of.append((part, some))
@@ -319,12 +319,12 @@ class _Program(Shares):
         for lane in self.lanes:
             if need.all:
                 model.add(share.starts[lane] >= made.complete)
-                copied = self.nearest(lane) if direct else 0
+                copied = self.handed(self.others(lane), lane) if direct else 0
                 model.add(share.starts[lane] >= made.complete + copied).only_enforce_if(~made.any[lane])
             for which in self.lanes:  # all of it by one lane alone
                 others = self.others(which)
                 alone = one[~one[:, others].any(axis=1)][:, which]
-                extra = self.copies[which] + self.copies[lane] if direct and which != lane else 0
+                extra = self.handed([which], lane) if direct and which != lane else 0
                 if alone.size:
                     model.add(share.starts[lane] >= made.starts[which] + int(alone.min()) + extra).only_enforce_if(
                         [~made.any[other] for other in others]
@@ -367,7 +367,7 @@ class _Program(Shares):
                 continue
             known = not mixed or len(readers) == 1 or possible.max() <= self._group(index)  # no mixture of ways
             for makers in _choices(self.lanes) if direct else (tuple(self.lanes),):
-                far = np.array([0 if lane in makers else self._handed(makers, lane) for lane in self.lanes])
+                far = np.array([0 if lane in makers else self.handed(makers, lane) for lane in self.lanes])
                 behind = ((possible > 0) * far + possible * parts).max(axis=1).min() if known else 0.0
                 literals = [
                     one if lane in which else ~one
@@ -396,12 +396,8 @@ class _Program(Shares):
                 if len(others) > 1:
                     model.add(copied <= made.elements[other])
                 self._time_of(source, other, copied, cycles)
-                far = cycles + self.copies[other] + self.copies[lane] + job
+                far = cycles + self.handed([other], lane) + job
                 model.add(share.complete >= made.starts[other] + far).only_enforce_if(some)
-
-    def _handed(self, makers: Sequence[int], lane: int) -> int:
-        """The least cycles of a copy out of one of some lanes, and one into another."""
-        return self.copies[lane] + min(self.copies[maker] for maker in makers)
 
     def _time_of(self, index: int, lane: int, elements: Var, cycles: Var) -> None:
         """At least so many cycles of the array for so many elements of a layer, which are there in whole groups."""

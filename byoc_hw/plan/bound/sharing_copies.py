@@ -184,7 +184,7 @@ class CopyRules:
         model.add_exactly_one(local, *others.values())
         for other, its in others.items():
             model.add_implication(its, made.any[other])
-            job = int(self._shares.job(source, other)) + self._shares.copies[other] + copy
+            job = int(self._shares.job(source, other)) + self._shares.handed([other], lane)
             model.add(share.starts[lane] >= made.starts[other] + job).only_enforce_if(its)
         parts = self._shares.parts_at_first.get((index, lane, tensor))
         if parts is not None:

@@ -224,6 +224,8 @@ class PatchedGroup:
 
     def possible(self) -> bool:
         """Whether it can be computed in patches."""
+        if self.outer and (self._stay or self.packs or not self._accelerator.tuning.resident):
+            return False  # weights are loaded once, or there is a single patch
         layers, of = self._estimates.layers, self._of
         try:
             check_patches(layers, of, self._indices, self._full, self._stored, whole=self.packs)
@@ -231,8 +233,6 @@ class PatchedGroup:
                 check_slices_outer(runs_of_channels(layers, of, self._indices, 2, self._full), layers, of, self._full)
         except PlanError:
             return False
-        if self.outer and (self._stay or self.packs or not self._accelerator.tuning.resident):
-            return False  # weights are loaded once, or there is a single patch
         return not self.summed or any(run.adds is not None for run in self._runs(2))
 
     def forms(self, fine: bool) -> Iterator[tuple[int, int]]:

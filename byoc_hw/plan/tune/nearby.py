@@ -178,8 +178,7 @@ def _alone(accelerator: Accelerator) -> Alone:
         return known[shape]
 
     def planned(layer: Layer) -> tuple[Group, Blocks | None] | None:
-        inputs = dict.fromkeys(tensor for tensor in layer.inputs if tensor.data is None)
-        graph = Graph(layer.name, tuple(inputs), (layer.ofm,), (layer,))
+        graph = Graph.of_layer(layer)
         try:
             choices = _by_estimates(graph, plainer, cycles_bound(graph, plainer))[-1].choices
         except PlanError:

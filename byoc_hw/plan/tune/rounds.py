@@ -226,7 +226,7 @@ class _Search:
         before, score = self.score(own), self.score(start)
         if before is None or score is None:
             raise PlanError(f"{graph.name}: the tuning space of {accelerator.label} leaves no room for a plan")
-        whole = self.score(replace(own, fine=False))
+        whole = self.score(replace(own, fine=False)) if own.fine else before
         self.near = _NEAR * (whole or before).cycles / max(before.cycles, 1)
         self.score = partial(self.score, most=LARGEST * before.operations)
         self.before = before
@@ -279,8 +279,7 @@ class _Search:
     def _try(self, batch: Sequence[Choices]) -> list[Found]:
         """The plans of a batch that are possible, within the budget, newest first."""
         batch = [choices for choices in batch if choices not in self.tried][: self.budget - self.evaluations]
-        near = max(self.near, 1.0) * self.best[0].cycles
-        scores = self.map(partial(self.score, near=near), batch)
+        scores = self.map(partial(self.score, near=self.near * self.best[0].cycles), batch)
         found = [(score, choices) for score, choices in zip(scores, batch, strict=True) if score is not None]
         self.tried.update(batch)
         self.evaluations += len(batch)
