@@ -313,7 +313,7 @@ def choices(draw, graph, hardware):
 tilings = st.builds(
     Tiling,
     st.integers(1, 15),
-    st.integers(1, 15),
+    st.integers(1, 15) | st.integers(1, 60),  # the pixels of a pointwise layer are one row
     st.integers(1, 26),
     st.integers(1, 26),
     st.booleans(),

@@ -7,7 +7,7 @@ channels a slice of those.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
@@ -15,8 +15,8 @@ from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Layer, Weighted
 from byoc_hw.integers import ceil_div, largest_allowed, piece_sizes, round_up
 from byoc_hw.params.pack import PARAMS_BYTES
-from byoc_hw.plan.array.cost import copy_cycles, dense_job_cycles
-from byoc_hw.plan.array.kinds import PSUM_BYTES, Window, parts_of_kernel
+from byoc_hw.plan.array.cost import copy_cycles, dense_job_cycles, is_pointwise
+from byoc_hw.plan.array.kinds import PSUM_BYTES, Geometry, Window, geometry, parts_of_kernel
 from byoc_hw.plan.array.transfers import tile_pieces
 from byoc_hw.plan.array.weight_blocks import weights_bytes
 from byoc_hw.plan.array.window import Axis, Extent, Extents
@@ -47,6 +47,16 @@ class TilingCost(NamedTuple):
         copies = (self.activations, tiles), (self.weights, blocks)
         beside = sum(cycles for cycles, room in copies if room > 1)
         return max(self.jobs, beside) + self.activations + self.weights - beside
+
+
+@lru_cache(maxsize=4096)
+def tile_geometry(layer: Layer) -> Geometry:
+    """The form of a layer as tiles cut it: the pixels of a pointwise layer are one row, so a tile ends anywhere."""
+    form = geometry(layer)
+    if not isinstance(form, Window) or not is_pointwise(layer):
+        return form
+    pixels = replace(form.columns, ifm=form.rows.ifm * form.columns.ifm, ofm=form.rows.ofm * form.columns.ofm)
+    return replace(form, rows=replace(form.rows, ifm=1, ofm=1), columns=pixels)
 
 
 class _Sizes(NamedTuple):
@@ -92,12 +102,19 @@ class Tiler:
         return ofm, psum, psum + psum_bytes * rows * outputs if psum_bytes else end
 
     def _weights(self, tiling: Tiling) -> tuple[int, int]:
-        """Where the weights of a tile start, and where they end. Slices share one block with the parameters of all
-        channels."""
+        """Where the weights of a tile start, behind parameters, and where they end."""
         if not isinstance(self.layer, Weighted):
             return 0, 0
-        start = self.weights_offset(self.window.out_channels if self.sliced(tiling) else tiling.channels)
+        start = self.weights_offset(self.params_together(self.layer, tiling))
         return start, start + self.copied_bytes(self.layer, tiling.channels, tiling.depth)
+
+    def params_together(self, layer: Weighted, tiling: Tiling) -> int:
+        """The output channels whose parameters are loaded at once. Slices of input channels have those of all channels
+        beside them, or of a tile's where these would take more than the weights."""
+        everything = self.window.out_channels
+        weights = weights_bytes(layer, tiling.channels, tiling.depth, self.accelerator)
+        once = self.sliced(tiling) and PARAMS_BYTES * everything <= weights
+        return everything if once else tiling.channels
 
     def sliced(self, tiling: Tiling) -> bool:
         """Whether an output tile takes several jobs, one for each slice of input channels."""
@@ -205,8 +222,10 @@ class Tiler:
         """Weights of all slices of a channel tile; its parameters come with the first."""
         slices = [(times, self.copied_bytes(layer, channels, depth)) for times, depth in sizes.depths]
         weights = sum(times * copy_cycles(nbytes, 1, self.accelerator) for times, nbytes in slices)
-        first = slices[0][1]
-        with_params = copy_cycles(self.weights_offset(tiling.channels) + first, 1, self.accelerator)
+        params, first = self.weights_offset(tiling.channels), slices[0][1]
+        if self.sliced(tiling) and self.params_together(layer, tiling) < self.window.out_channels:
+            return weights + copy_cycles(params, 1, self.accelerator)
+        with_params = copy_cycles(params + first, 1, self.accelerator)
         return weights + with_params - copy_cycles(first, 1, self.accelerator)
 
     def _ifm_loads(self, tiling: Tiling) -> int:

@@ -16,7 +16,7 @@ from byoc_hw.plan.array.cost import copy_cycles
 from byoc_hw.plan.array.kinds import CopiesOnly, Window, geometry
 from byoc_hw.plan.array.mapped import MappedGraph
 from byoc_hw.plan.array.storage import Storage, can_tile, needs_all_of
-from byoc_hw.plan.array.tiling import Tiler
+from byoc_hw.plan.array.tiling import Tiler, tile_geometry
 from byoc_hw.plan.array.weight_blocks import cut, psum_bytes, tile_cycles
 from byoc_hw.plan.array.window import extents
 from byoc_hw.plan.choices import Blocks, Choices, Group, Tiling
@@ -622,7 +622,7 @@ class Grouping:
 
     def _tile_costs(self, index: int, tiling: Tiling, share: tuple[int, int]) -> float:
         """Cycles of a layer in tiles, where local memory has room for so many tiles and blocks of weights."""
-        layer, form = self.layers[index], geometry(self.layers[index])
+        layer, form = self.layers[index], tile_geometry(self.layers[index])
         if isinstance(form, Window):
             return Tiler(layer, form, self.accelerator).cycles(tiling, *share)
         extent = extents(layer.ofm)

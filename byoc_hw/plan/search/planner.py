@@ -10,11 +10,11 @@ from itertools import chain
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Concat, Graph, Layer, Slice
-from byoc_hw.plan.array.kinds import Window, geometry
+from byoc_hw.plan.array.kinds import Window
 from byoc_hw.plan.array.mapped import MappedGraph, map_graph
 from byoc_hw.plan.array.mapping import bands_worth_packing
 from byoc_hw.plan.array.storage import NOWHERE_ELSE, Lies, NotInPlace, can_tile
-from byoc_hw.plan.array.tiling import Tiler
+from byoc_hw.plan.array.tiling import Tiler, tile_geometry
 from byoc_hw.plan.array.weight_blocks import all_bytes
 from byoc_hw.plan.choices import PIECES, Choices, Group, Tiling
 from byoc_hw.plan.search.alike import Known
@@ -188,7 +188,7 @@ def _in_tiles(plain: MappedGraph) -> Iterator[Choices]:
 
 def _promising(layer: Layer, found: Sequence[Tiling], accelerator: Accelerator) -> Iterable[Tiling]:
     """The tilings that are laid out."""
-    form = geometry(layer)
+    form = tile_geometry(layer)
     if not isinstance(form, Window):
         return found[:_MOST_TILINGS]
     tiler = Tiler(layer, form, accelerator)

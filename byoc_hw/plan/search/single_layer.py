@@ -12,7 +12,7 @@ from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer
 from byoc_hw.integers import ceil_div, largest_allowed, round_up
 from byoc_hw.plan.array.kinds import Alias, CopiesOnly, Entire, Product, Run, Window, geometry, parts_of_kernel
-from byoc_hw.plan.array.tiling import Tiler, TilingCost
+from byoc_hw.plan.array.tiling import Tiler, TilingCost, tile_geometry
 from byoc_hw.plan.array.transfers import linear_chunks, tile_transfers
 from byoc_hw.plan.choices import Tiling
 from byoc_hw.plan.search.alike import AlikeLayer
@@ -35,7 +35,7 @@ def single_tiling(layer: Layer, accelerator: Accelerator) -> Tiling | None:
 def _cheapest(alike: AlikeLayer, accelerator: Accelerator, even: bool) -> tuple[Tiling, ...]:
     """The tiling of a layer with the fewest cycles of copies and jobs one after the other, and the one with the fewest
     if the array computes while the DMA copies."""
-    layer, form = alike.layer, geometry(alike.layer)
+    layer, form = alike.layer, tile_geometry(alike.layer)
     _check_steps(layer, accelerator)
     if isinstance(form, Run):
         return (_runs(layer, form, accelerator),)
@@ -214,7 +214,60 @@ def _candidates(tiler: Tiler, even: bool) -> dict[Tiling, TilingCost]:
     add(_fitting(tiler, (*columns, *fine_columns), (*channels, *fine_channels)))
     if enough:
         add(_balanced(tiler))
+    for room in (1, 2):
+        _improve(tiler, found, room)
     return found
+
+
+def _improve(tiler: Tiler, found: dict[Tiling, TilingCost], room: int) -> None:
+    """Add tilings near the cheapest one with room for so many tiles, as long as one of them is cheaper."""
+
+    def cost(tiling: Tiling) -> int:
+        if tiling not in found:
+            found[tiling] = tiler.cost(tiling)
+        return found[tiling].cycles(room, room)
+
+    best = min(found, key=cost, default=None)
+    while best is not None:
+        nearby = min(_near(tiler, best), key=cost, default=best)
+        best = nearby if cost(nearby) < cost(best) else None
+
+
+def _near(tiler: Tiler, tiling: Tiling) -> Iterator[Tiling]:
+    """Tilings that fit, with one axis in a part more or less, and with another one in as few parts as fit then."""
+    totals = _totals(tiler.window)
+    for axis, total in totals.items():
+        for moved in (_sized(tiling, axis, size) for size in _next_sizes(total, getattr(tiling, axis))):
+            if tiler.fits(moved):
+                yield moved
+            for other in [name for name in totals if name != axis]:
+                large = _largest(tiler, moved, other, totals[other])
+                if large is not None:
+                    yield large
+
+
+def _totals(window: Window) -> dict[str, int]:
+    """The sizes of what a tiling cuts, by the names of its fields."""
+    sizes = {"rows": window.rows.ofm, "columns": window.columns.ofm, "channels": window.group_channels}
+    return sizes | ({"depth": window.in_channels} if window.sums else {})
+
+
+def _sized(tiling: Tiling, axis: str, size: int) -> Tiling:
+    sizes = {name: getattr(tiling, name) for name in ("rows", "columns", "channels", "depth")} | {axis: size}
+    return Tiling(**sizes, rows_outer=tiling.rows_outer, whole_ifm=tiling.whole_ifm)
+
+
+def _next_sizes(total: int, size: int) -> list[int]:
+    """The sizes of a part less and of a part more, or of as many more as make parts smaller."""
+    parts = ceil_div(total, size)
+    smaller = ceil_div(total, ceil_div(total, size - 1)) if size > 1 else size
+    return [one for one in (ceil_div(total, max(parts - 1, 1)), smaller) if one != size]
+
+
+def _largest(tiler: Tiler, tiling: Tiling, axis: str, total: int) -> Tiling | None:
+    """The tiling with an axis in as few parts as fit; None where no size does."""
+    most = largest_allowed(total, lambda size: tiler.fits(_sized(tiling, axis, size)))
+    return _sized(tiling, axis, ceil_div(total, ceil_div(total, most))) if most else None
 
 
 def _waits(costs: Collection[TilingCost]) -> bool:

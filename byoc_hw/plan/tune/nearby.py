@@ -57,12 +57,19 @@ def own_layout(graph: Graph, accelerator: Accelerator) -> Layout:
 
 def _by_estimates(graph: Graph, accelerator: Accelerator, bound: int) -> list[Layout]:
     """Plans by estimates, and those that were tried near one of them, the best of which is the last one. A region may
-    have many single layers."""
-    if len(graph.layers) == 1:
-        found, work = laid_out(graph, accelerator, near=NEAR * bound), _WORK_ALONE
-    else:
-        found, work = laid_out(graph, accelerator, far=_FAR * bound), MOST_WORK
-    return [*found, *_nearby(min(found, key=promise), bound, work)]
+    have many single layers: of one, plans near its best in tiles and near its best without are tried, but fewer."""
+    if len(graph.layers) > 1:
+        found = laid_out(graph, accelerator, far=_FAR * bound)
+        return [*found, *_nearby(min(found, key=promise), bound, MOST_WORK)]
+    found = laid_out(graph, accelerator, near=NEAR * bound)
+    whole, in_tiles = ([one for one in found if _has_tiles(one) is tiled] for tiled in (False, True))
+    starts = [min(some, key=promise) for some in (whole, in_tiles) if some]
+    tried = sorted((_nearby(start, bound, _WORK_ALONE) for start in starts), key=lambda some: -some[-1].cycles)
+    return [*found, *chain.from_iterable(tried)]
+
+
+def _has_tiles(layout: Layout) -> bool:
+    return any(group.tiling is not None for group in layout.choices.groups)
 
 
 _FAST = 3

@@ -14,6 +14,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import count
+from math import inf
 from random import Random
 from typing import Any, NamedTuple
 
@@ -243,6 +244,7 @@ class _Search:
             found[choices] = None
             if len(found) > self.budget + 1 or looked_at > 20 * self.budget:  # some come several times
                 return False
+        self.near = inf  # all are all
         waiting = list(found)[1:]
         while waiting:
             self._try(waiting[:BATCH])

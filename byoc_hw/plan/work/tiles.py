@@ -9,9 +9,10 @@ from typing import TypeVar
 from byoc_hw.accelerator import KernelPart
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer, Weighted
+from byoc_hw.integers import ceil_div
 from byoc_hw.plan.array.cost import dense_job_shapes
-from byoc_hw.plan.array.kinds import PSUM_BYTES, Product, Run, Window, geometry, parts_of_kernel
-from byoc_hw.plan.array.tiling import Tiler
+from byoc_hw.plan.array.kinds import PSUM_BYTES, Product, Run, Window, parts_of_kernel
+from byoc_hw.plan.array.tiling import Tiler, tile_geometry
 from byoc_hw.plan.array.transfers import Box, linear_chunks, tile_transfers
 from byoc_hw.plan.array.weight_blocks import part_bytes
 from byoc_hw.plan.array.window import Extent, extents
@@ -92,7 +93,7 @@ def _turns(outer: Sequence[_T]) -> Iterator[tuple[_T, int]]:
 def tiled(region: WorkBuilder, number: int, index: int, tiling: Tiling) -> None:
     """Append the units of a group with a tiling: one for each tile."""
     layer = region.layers[index]
-    form = geometry(layer)
+    form = tile_geometry(layer)
     if isinstance(form, Run):
         _runs(region, number, index, layer, form, tiling)
         return
@@ -117,7 +118,9 @@ class _Tiles:
         self.region, self.number, self.index = region, number, index
         self.layer, self.window = layer, window
         self.group = region.choices.groups[number]
-        self.sliced = Tiler(layer, window, region.accelerator).sliced(tiling)
+        tiler = Tiler(layer, window, region.accelerator)
+        self.sliced = tiler.sliced(tiling)
+        self.once = isinstance(layer, Weighted) and tiler.params_together(layer, tiling) == layer.out_channels
         self.parts = parts_of_kernel(layer, region.accelerator)
         self.ifm: tuple[Box, LocalBuffer] | None = None
         self.ofm = self.psum = activations(layer.name, 0)
@@ -140,9 +143,8 @@ class _Tiles:
                 del local["psum"]
             unit.jobs.append(region.job(self.index, layer, job, local))
         if tile.last:
-            _, width, channels = extents(layer.ofm)
             for home in region.targets(region.storages.of[layer.ofm]):
-                for move in tile_transfers(tile.ofm, width, channels):
+                for move in tile_transfers(tile.ofm, self.window.columns.ofm, self.window.out_channels):
                     unit.stores.append(copy_op(self.index, move, home, self.ofm, False, region.accelerator))
         region.units.append(unit)
 
@@ -172,13 +174,24 @@ class _Tiles:
             ifm_pixel=ifm_pixel,
             ofm_pixel=ofm_pixel,
             weights=weights,
-            params=self.region.params_at(tile.channel) if self.sliced else 0,
+            params=self.region.params_at(tile.channel) if self.sliced and self.once else 0,
             padding=(row.pad_before, column.pad_before, row.pad_after, column.pad_after),
             kernel=kernel,
             first=first,
             last=last,
-            image=self.region.image(layer, tile.ofm.origin, ofm),
+            image=self._image(tile.ofm),
         )
+
+    def _image(self, box: Box) -> Image:
+        """The place of a tile's output in the tensor of the model, whose rows a tile of pixels in a row may begin and
+        end in."""
+        height, width, _ = extents(self.layer.ofm)
+        (_, start, channel), (_, pixels, channels) = box.origin, box.extents
+        if self.window.rows.ofm == height:
+            return self.region.image(self.layer, box.origin, box.extents)
+        first, stop = start // width, ceil_div(start + pixels, width)
+        image = self.region.image(self.layer, (first, 0, channel), (stop - first, width, channels))
+        return image._replace(pitch=width, first=start - first * width)
 
     def _load_ifm(self, tile: Tile, unit: Unit) -> LocalBuffer:
         if self.ifm is not None and self.ifm[0] == tile.ifm:
@@ -188,8 +201,7 @@ class _Tiles:
         buffer = activations(layer.ifm.name, layer.ifm.bytes_of(height * width * channels))
         self.ifm = tile.ifm, buffer
         home = region.homes[region.storages.of[layer.ifm]]
-        _, width, channels = extents(layer.ifm)
-        for move in tile_transfers(tile.ifm, width, channels):
+        for move in tile_transfers(tile.ifm, self.window.columns.ifm, self.window.ifm_channels):
             unit.loads.append(copy_op(self.index, move, home, buffer, True, region.accelerator))
         return buffer
 
@@ -201,8 +213,9 @@ class _Tiles:
         depth, depths = (tile.depth, tile.depths) if self.window.sums else (0, 1)
         block = WeightBlock(self.index, tile.channel, tile.channels, depth, depths, not self.sliced)
         self.weights_at = self.region.flash.weights_at(block)
-        shared = WeightBlock(self.index, 0, layer.out_channels, 0, 0, True)
-        needed = {"params": shared, "weights": block} if self.sliced else {"weights": block}
+        behind, many = (0, layer.out_channels) if self.once else (tile.channel, tile.channels)
+        params = WeightBlock(self.index, behind, many, 0, 0, True)
+        needed = {"params": params, "weights": block} if self.sliced else {"weights": block}
         if not self.group.resident:
             self.kept = {key: buffer for key, buffer in self.kept.items() if key in needed.values()}
         for key in needed.values():

@@ -9,7 +9,7 @@ from plan_samples import Samples, accelerator, graph_of
 from byoc_hw.accelerator import KIB, REFERENCE
 from byoc_hw.plan.array.kinds import geometry
 from byoc_hw.plan.array.mapped import map_graph
-from byoc_hw.plan.array.tiling import Tiler
+from byoc_hw.plan.array.tiling import Tiler, tile_geometry
 from byoc_hw.plan.choices import Choices, Group, Tiling
 from byoc_hw.plan.region import lay_out_region
 from byoc_hw.plan.search.grouping import Grouping
@@ -66,32 +66,34 @@ def test_sum_of_a_tensor_with_itself_has_longer_tiles_than_one_of_two_tensors():
 
 def test_tiles_come_in_turn_where_those_beside_jobs_cost_more():
     """Half of a tiny memory has room for small tiles alone, whose copies take longer than tiles in turn."""
-    samples, hardware = Samples(), replace(REFERENCE, activation_memory=4 * KIB, weight_memory=2 * KIB, array_columns=8)
+    samples, hardware = Samples(), replace(REFERENCE, activation_memory=4 * KIB, weight_memory=KIB, array_columns=8)
     hardware = replace(
         hardware, dma_width=16, dma_setup=10, depthwise_rows=1, tuning=replace(hardware.tuning, hold=False)
     )
-    layer = samples.conv2d(samples.tensor((1, 40, 40, 32)), 64, (3, 3), (2, 2), (1, 1, 1, 1))
+    layer = samples.conv2d(samples.tensor((1, 40, 40, 16)), 64, (3, 3), (2, 2), (1, 1, 1, 1))
     (found,) = Grouping(map_graph(graph_of([layer.ifm], [layer], [layer.ofm]), hardware)).path()
     tiling, tiler = found.group.tiling, Tiler(layer, geometry(layer), hardware)
-    beside = single_tiling(layer, replace(hardware, activation_memory=2 * KIB, weight_memory=KIB))
+    beside = single_tiling(layer, replace(hardware, activation_memory=2 * KIB, weight_memory=KIB // 2))
     assert found.cycles in (tiler.cycles(tiling, 1, 2), tiler.cycles(tiling))
     assert found.cycles < tiler.cycles(beside, 2, 2)
     assert not found.group.overlap
 
 
+@pytest.mark.parametrize("kernel", [3, 1])
 @pytest.mark.parametrize("seed", range(3))
-def test_tiles_for_a_slow_dma_are_as_good_as_others_that_fit(seed):
+def test_tiles_for_a_slow_dma_are_as_good_as_others_that_fit(seed, kernel):
     """The plan of a layer that takes many tiles is compared with that of random tilings."""
     samples, draw = Samples(seed), random.Random(seed)
     size, inputs, outputs = draw.choice((8, 12)), draw.choice((24, 32, 48)), draw.choice((24, 48))
     hardware = replace(REFERENCE, activation_memory=2 * KIB, weight_memory=2 * KIB, dma_width=1, array_rows=32)
-    layer = samples.conv2d(samples.tensor((1, size, size, inputs)), outputs, (3, 3), (1, 1), (1, 1, 1, 1))
+    layer = samples.conv2d(
+        samples.tensor((1, size, size, inputs)), outputs, (kernel, kernel), padding=(kernel // 2,) * 4
+    )
     graph = graph_of([layer.ifm], [layer], [layer.ofm])
     plan, plain = lay_out_region(graph, hardware), map_graph(graph, hardware, copies_transpose=False)
-    tiler = Tiler(layer, geometry(layer), hardware)
-    others = []
+    tiler = Tiler(layer, tile_geometry(layer), hardware)
+    others, limits = [], (tiler.window.rows.ofm, tiler.window.columns.ofm, outputs, inputs)
     while len(others) < 40:
-        limits = size, size, outputs, inputs
         tiling = Tiling(*(draw.randint(1, limit) for limit in limits), rows_outer=draw.random() < 0.5)
         if tiler.fits(tiling):
             group = Group(1, overlap=False, resident=False, tiling=tiling)

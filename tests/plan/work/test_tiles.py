@@ -11,6 +11,7 @@ from plan_samples import Samples, accelerator, graph_of, single
 
 from byoc_hw.accelerator import REFERENCE
 from byoc_hw.errors import PlanError
+from byoc_hw.params.pack import PARAMS_BYTES
 from byoc_hw.plan.choices import Blocks, Choices, Group, Tiling
 from byoc_hw.plan.region import plan_region
 from byoc_hw.plan.steps import ACTIVATIONS, ARGUMENT, FLASH, WEIGHTS, Copy, Job
@@ -253,6 +254,29 @@ def test_names_the_memory_that_the_smallest_tile_does_not_fit():
         plan_region(single(layer), accelerator(100, 4096))
     with pytest.raises(PlanError, match=f"{layer.name}: .* local weight memory: 169 bytes needed, 100 bytes there"):
         plan_region(single(layer), accelerator(4096, 100))
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_tiles_of_a_pointwise_layer_end_inside_a_row(swapped):
+    samples = Samples()
+    layer = samples.conv2d(samples.tensor((1, 6, 5, 16)), 8, (1, 1))
+    tiles = Group(1, overlap=False, resident=False, tiling=Tiling(1, 16, 8, 16))
+    choices = Choices((swapped,), (Group(1), tiles, Group(1)), (None,) * 3, copies_transpose=False)
+    before, after = samples.conv2d(samples.tensor((1, 6, 5, 4)), 16, (1, 1)), samples.conv2d(layer.ofm, 4, (1, 1))
+    layer = replace(layer, ifm=before.ofm)
+    plan = check(graph_of([before.ifm], [before, layer, after], [after.ofm]), REFERENCE, choices=choices)
+    jobs = [step.ofm_shape for step in plan.steps if isinstance(step, Job)]
+    assert jobs[1:-1] == [(1, 16, 8), (1, 14, 8)]
+
+
+@pytest.mark.parametrize(("depth", "often"), [(64, 1), (32, 4)])
+def test_parameters_of_all_channels_lie_beside_slices_where_they_take_no_more_than_these(depth, often):
+    samples = Samples()
+    layer = samples.conv2d(samples.tensor((1, 4, 4, 128)), 16, (1, 1))
+    tiles = Group(1, overlap=False, resident=False, tiling=Tiling(1, 16, 4, depth))
+    hardware = accelerator(weights=PARAMS_BYTES * 16 // often + 4 * depth)
+    plan = check(single(layer), hardware, choices=Choices((False,), (tiles,), (None,), copies_transpose=False))
+    assert len(copies(plan, FLASH)) == often + 4 * (128 // depth)
 
 
 def test_tiles_that_see_nothing_but_padding_lie_before_an_input():
