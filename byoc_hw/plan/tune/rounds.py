@@ -14,7 +14,6 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import count
-from math import inf
 from random import Random
 from typing import Any, NamedTuple
 
@@ -228,7 +227,7 @@ class _Search:
         if before is None or score is None:
             raise PlanError(f"{graph.name}: the tuning space of {accelerator.label} leaves no room for a plan")
         whole = self.score(replace(own, fine=False)) if own.fine else before
-        self.near = _NEAR * (whole or before).cycles / max(before.cycles, 1)
+        self.near: float | None = _NEAR * (whole or before).cycles / max(before.cycles, 1)
         self.score = partial(self.score, most=LARGEST * before.operations)
         self.before = before
         self.best: Found = score, start
@@ -244,7 +243,7 @@ class _Search:
             found[choices] = None
             if len(found) > self.budget + 1 or looked_at > 20 * self.budget:  # some come several times
                 return False
-        self.near = inf  # all are all
+        self.near = None  # each is cut finely
         waiting = list(found)[1:]
         while waiting:
             self._try(waiting[:BATCH])
@@ -281,7 +280,8 @@ class _Search:
     def _try(self, batch: Sequence[Choices]) -> list[Found]:
         """The plans of a batch that are possible, within the budget, newest first."""
         batch = [choices for choices in batch if choices not in self.tried][: self.budget - self.evaluations]
-        scores = self.map(partial(self.score, near=self.near * self.best[0].cycles), batch)
+        near = None if self.near is None else self.near * self.best[0].cycles
+        scores = self.map(partial(self.score, near=near), batch)
         found = [(score, choices) for score, choices in zip(scores, batch, strict=True) if score is not None]
         self.tried.update(batch)
         self.evaluations += len(batch)

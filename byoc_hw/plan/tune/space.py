@@ -200,7 +200,7 @@ class SearchSpace:
         return (1 << len(self.swappable) + len(self.packable)) * blocks * groups
 
     def everything(self) -> Iterator[Choices]:
-        """All choices, some of them several times."""
+        """All choices, some of them several times; operations are cut finely where that gains."""
         for values in product((False, True), repeat=len(self.swappable)):
             chosen = dict(zip(self.swappable, values, strict=True))
             swapped = tuple(chosen.get(number, False) for number in range(len(self.unswapped)))
@@ -209,7 +209,8 @@ class SearchSpace:
                     within = self._groups_of(swapped, copies_transpose, packed=packed)
                     for blocks in product(*map(self.blocks, within.layers)):
                         for groups in self._sequences(within, 0):
-                            yield self.canonical(Choices(swapped, groups, blocks, copies_transpose, packed=packed))
+                            one = Choices(swapped, groups, blocks, copies_transpose, packed=packed, fine=True)
+                            yield self.canonical(one)
 
     def _sequences(self, within: GroupSpace, first: int) -> Iterator[tuple[Group, ...]]:
         if first == len(within.layers):
