@@ -90,12 +90,32 @@ def in_tiles(graph, tiling):
     return Choices((False,), (group,), (None,), copies_transpose=False)
 
 
-def test_the_last_channels_of_a_tile_are_the_first_ones_of_the_next():
-    graph, hardware = convolution(), accelerator(array_rows=4)
+@pytest.mark.parametrize("room", [1, 2, 3, 4, 5])
+def test_the_last_blocks_of_a_tile_that_fit_are_the_first_ones_of_the_next(room):
+    graph, hardware = convolution(), accelerator(weights=room * BLOCK, array_rows=4)
     plan = check(graph, hardware, choices=in_tiles(graph, Tiling(3, 6, 4, 8, rows_outer=True)))
     found = loads(plan, WEIGHTS)
-    assert len(found) == 4 + 3 * 3
-    assert found[:7] == [*found[:4], *found[2::-1]]
+    left = max(4 - room, 0)
+    assert len(found) == 4 + 3 * left
+    assert found[4 : 4 + left] == found[:left][::-1]
+
+
+@pytest.mark.parametrize("outer", [True, False])
+@pytest.mark.parametrize("room", [1, 2, 3, 7, 8])
+def test_slices_of_tiles_that_fit_beside_the_parameters_stay(room, outer):
+    """Two blocks of each of four runs of channels, which follow each other in each of four tiles."""
+    graph, parameters = convolution(), 16 * PARAMS_BYTES
+    hardware = accelerator(weights=room * 4 * 3 * 3 * 4 + parameters, array_rows=4)
+    tiling = Tiling(3, 6, 4, 4, rows_outer=outer, whole_ifm=outer)
+    found = loads(check(graph, hardware, choices=in_tiles(graph, tiling)), WEIGHTS)
+    assert len(found) == 1 + 8 + 3 * (max(8 - room, 0) if outer else 4 * max(2 - room, 0))
+
+
+def test_the_last_block_of_tiles_may_be_smaller():
+    """Its place is as large as that of the others, so any of them fits there later."""
+    graph, hardware = convolution(18), accelerator(weights=3 * BLOCK, array_rows=4)
+    plan = check(graph, hardware, choices=in_tiles(graph, Tiling(2, 6, 4, 8, rows_outer=True)))
+    assert len(loads(plan, WEIGHTS)) == 5 + 5 * 2
 
 
 def test_the_last_rows_of_some_channels_are_the_first_ones_of_the_next():
@@ -105,6 +125,7 @@ def test_the_last_rows_of_some_channels_are_the_first_ones_of_the_next():
     assert len(loads(plan, WEIGHTS)) == 4
 
 
+@pytest.mark.parametrize("room", [1, 2, 4, 100])
 @pytest.mark.parametrize(
     "tiling",
     [
@@ -115,8 +136,8 @@ def test_the_last_rows_of_some_channels_are_the_first_ones_of_the_next():
         Tiling(12, 6, 4, 4),
     ],
 )
-def test_the_cost_of_a_tiling_counts_what_stays(tiling):
-    graph, hardware = convolution(), accelerator(array_rows=4)
+def test_the_cost_of_a_tiling_counts_what_stays(tiling, room):
+    graph, hardware = convolution(), accelerator(weights=room * BLOCK, array_rows=4)
     (layer,) = graph.layers
     tiler = Tiler(layer, geometry(layer), hardware)
     work = lay_out(graph, in_tiles(graph, tiling), hardware).work
