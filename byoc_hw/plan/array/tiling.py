@@ -18,7 +18,7 @@ from byoc_hw.params.pack import PARAMS_BYTES
 from byoc_hw.plan.array.cost import copy_cycles, dense_job_cycles, is_pointwise
 from byoc_hw.plan.array.kinds import PSUM_BYTES, Geometry, Window, geometry, parts_of_kernel
 from byoc_hw.plan.array.transfers import tile_pieces
-from byoc_hw.plan.array.weight_blocks import weights_bytes
+from byoc_hw.plan.array.weight_blocks import params_together, weights_bytes
 from byoc_hw.plan.array.window import Axis, Extent, Extents
 from byoc_hw.plan.choices import Tiling
 
@@ -74,6 +74,8 @@ class Tiler:
     layer: Layer
     window: Window
     accelerator: Accelerator
+    weight_room: int | None = None
+    """Bytes of local memory for blocks of weights, where tiles are sized for a part of it."""
 
     @cached_property
     def alignment(self) -> int:
@@ -109,12 +111,28 @@ class Tiler:
         return start, start + self.copied_bytes(self.layer, tiling.channels, tiling.depth)
 
     def params_together(self, layer: Weighted, tiling: Tiling) -> int:
-        """The output channels whose parameters are loaded at once. Slices of input channels have those of all channels
-        beside them, or of a tile's where these would take more than the weights."""
-        everything = self.window.out_channels
-        weights = weights_bytes(layer, tiling.channels, tiling.depth, self.accelerator)
-        once = self.sliced(tiling) and PARAMS_BYTES * everything <= weights
-        return everything if once else tiling.channels
+        """The output channels whose parameters are loaded at once: of slices of input channels beside their blocks."""
+        if not self.sliced(tiling):
+            return tiling.channels
+        return params_together(layer, tiling.channels, self._weight_room)
+
+    @property
+    def _weight_room(self) -> int:
+        return self.accelerator.weight_memory if self.weight_room is None else self.weight_room
+
+    def staying(self, tiling: Tiling) -> int:
+        """How many blocks of weights have room at a time, where several come again for each tile of pixels; else 1."""
+        again = tiling.rows_outer and tiling.channels < self.window.out_channels
+        if not isinstance(self.layer, Weighted) or not (self.sliced(tiling) or again):
+            return 1
+        beside = self._weights(tiling)[0] if self.sliced(tiling) else 0
+        block = round_up(self.block_bytes(tiling), self.alignment)
+        return max(1, (self.accelerator.whole_words(self._weight_room) - beside) // block)
+
+    def block_bytes(self, tiling: Tiling) -> int:
+        """Bytes of the largest block of weights, with its parameters if these come with it."""
+        start, end = self._weights(tiling)
+        return end - start if self.sliced(tiling) else end
 
     def sliced(self, tiling: Tiling) -> bool:
         """Whether an output tile takes several jobs, one for each slice of input channels."""
@@ -205,18 +223,30 @@ class Tiler:
     def _weight_cycles(self, tiling: Tiling, sizes: _Sizes) -> int:
         if not isinstance(self.layer, Weighted):
             return 0
-        tiles = sum(times for times, _, _ in sizes.spatial)
-        several = tiling.channels < self.window.out_channels
-        loads = tiles if self.sliced(tiling) or (several and tiling.rows_outer) else 1
-        loaded = [(many, self._channel_tile_cycles(self.layer, tiling, one, sizes)) for many, one in sizes.channels]
-        stays = 0
-        if self.sliced(tiling):  # a slice stays between tiles of the same channels
-            often = tiles - 1 if tiling.rows_outer else (tiles - 1) * sum(many for many, _ in sizes.channels)
-            nbytes = self.copied_bytes(self.layer, sizes.channels[-1][1], sizes.depths[-1][1])
-            stays = often * copy_cycles(nbytes, 1, self.accelerator)
-        elif loads > 1:  # the last channels stay, or the first ones
-            stays = (loads - 1) * loaded[-1][1]
-        return loads * sum(many * cycles for many, cycles in loaded) - stays
+        passes = sum(times for times, _, _ in sizes.spatial)
+        count = sum(many for many, _ in sizes.channels)
+        if self.sliced(tiling):
+            pieces = sum(many for many, _ in sizes.depths)
+            blocks, often = (count * pieces, 1) if tiling.rows_outer else (pieces, count)
+        elif tiling.rows_outer and tiling.channels < self.window.out_channels:
+            blocks, often = count, 1
+        else:
+            blocks, passes, often = 1, 1, 1
+        loaded = sum(many * self._channel_tile_cycles(self.layer, tiling, one, sizes) for many, one in sizes.channels)
+        stay = self.staying(tiling)
+        if stay >= blocks:
+            return loaded
+        smallest, largest = self._block_cycles(self.layer, tiling, sizes)
+        return passes * loaded - (passes - 1) * often * (smallest + (stay - 1) * largest)
+
+    def _block_cycles(self, layer: Weighted, tiling: Tiling, sizes: _Sizes) -> tuple[int, int]:
+        """Cycles of the copies of the smallest block of weights and of the largest one."""
+        found = []
+        for at in (-1, 0):
+            channels, depth = sizes.channels[at][1], sizes.depths[at][1]
+            params = 0 if self.sliced(tiling) else self.weights_offset(tiling.channels)
+            found.append(copy_cycles(params + self.copied_bytes(layer, channels, depth), 1, self.accelerator))
+        return found[0], found[1]
 
     def _channel_tile_cycles(self, layer: Weighted, tiling: Tiling, channels: int, sizes: _Sizes) -> int:
         """Weights of all slices of a channel tile; its parameters come with the first."""

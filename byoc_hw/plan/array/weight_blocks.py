@@ -129,17 +129,18 @@ def most_bytes(layer: Weighted, blocks: Blocks, accelerator: Accelerator) -> tup
     unit, step = accelerator.buffer_alignment, accelerator.dma_alignment
     weights = weights_bytes(layer, blocks.channels, blocks.depth, accelerator)
     if blocks.depth < layer.in_channels:
-        channels = params_together(layer, blocks, accelerator)
+        channels = params_together(layer, blocks.channels, accelerator.weight_memory)
         return round_up(weights, step), round_up(round_up(PARAMS_BYTES * channels, step), unit)
     return round_up(round_up(PARAMS_BYTES * blocks.channels, unit) + weights, step), 0
 
 
-def params_together(layer: Weighted, blocks: Blocks, accelerator: Accelerator) -> int:
-    """The most output channels whose parameters are loaded at once, where blocks are slices of input channels: all, but
-    for those of a block where that would leave too little of the weight memory to the weights."""
-    if PARAMS_BYTES * layer.out_channels * _PARAMS_SHARE <= accelerator.weight_memory:
+def params_together(layer: Weighted, channels: int, room: int) -> int:
+    """The most output channels whose parameters are loaded at once, where blocks of so many channels are slices of
+    input channels: all, but for those of a block where that would leave too little to the weights in a weight memory of
+    `room` bytes."""
+    if PARAMS_BYTES * layer.out_channels * _PARAMS_SHARE <= room:
         return layer.out_channels
-    return min(blocks.channels, layer.group_channels)
+    return min(channels, layer.group_channels)
 
 
 def fits(layer: Weighted, blocks: Blocks, part: int, accelerator: Accelerator) -> bool:
@@ -170,7 +171,7 @@ def block_sizes(layer: Weighted, blocks: Blocks | None, accelerator: Accelerator
     total = layer.in_channels
     blocks = blocks or Blocks(layer.out_channels, total)
     sliced = blocks.depth < total
-    together = params_together(layer, blocks, accelerator)
+    together = params_together(layer, blocks.channels, accelerator.weight_memory)
     once = sliced and together == layer.out_channels
     found = [(round_up(PARAMS_BYTES * layer.out_channels, step), 1)] if once else []
     for many, channels in _pieces(layer, blocks):
@@ -213,10 +214,13 @@ def local_blocks(layer: Layer, blocks: Blocks | None, accelerator: Accelerator) 
 
 def staying(layers: Sequence[LocalBlocks], accelerator: Accelerator) -> list[int]:
     """How many blocks of each layer of a group can stay in weight memory from one stripe to the next: all of those of
-    the smallest layers, and as many as fit of the others."""
+    the smallest layers, and as many as fit of the others.
+
+    Where blocks of one layer alone come again, the room for those that are loaded is that of others that are used up.
+    """
     sizes, beside = [one.sizes for one in layers], [one.beside for one in layers]
     order = sorted((at for at, found in enumerate(sizes) if found), key=lambda at: sum(sizes[at]))
-    found, room = [0] * len(layers), accelerator.weight_memory
+    found, room = [0] * len(layers), accelerator.whole_words(accelerator.weight_memory)
 
     def in_turn(at: int) -> int:
         return _AT_A_TIME * max(sizes[at]) + beside[at]
@@ -227,7 +231,8 @@ def staying(layers: Sequence[LocalBlocks], accelerator: Accelerator) -> list[int
             found[at] = len(sizes[at])
             room -= whole
             continue
-        fitting = (room - max(later + beside[at], in_turn(at))) // max(sizes[at])
+        alone = number == len(order) - 1 and all(found[one] == len(sizes[one]) for one in order[:-1])
+        fitting = (room - (beside[at] if alone else max(later + beside[at], in_turn(at)))) // max(sizes[at])
         found[at] = max(0, min(fitting, len(sizes[at]) - 1))
         if found[at]:
             room -= found[at] * max(sizes[at]) + beside[at]

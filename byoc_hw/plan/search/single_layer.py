@@ -28,13 +28,13 @@ def single_tiling(layer: Layer, accelerator: Accelerator) -> Tiling | None:
     Raises `PlanError` naming the layer with the memory that its smallest tile does not fit, or with
     the DMA's rule that its cheapest tiling breaks.
     """
-    return next(iter(_cheapest(AlikeLayer.of(layer), accelerator, True)), None)
+    return next(iter(_cheapest(AlikeLayer.of(layer), accelerator, True, accelerator.weight_memory)), None)
 
 
 @lru_cache(maxsize=4096)
-def _cheapest(alike: AlikeLayer, accelerator: Accelerator, even: bool) -> tuple[Tiling, ...]:
+def _cheapest(alike: AlikeLayer, accelerator: Accelerator, even: bool, weight_room: int) -> tuple[Tiling, ...]:
     """The tiling of a layer with the fewest cycles of copies and jobs one after the other, and the one with the fewest
-    if the array computes while the DMA copies."""
+    if the array computes while the DMA copies. Blocks of weights stay in so many bytes."""
     layer, form = alike.layer, tile_geometry(alike.layer)
     _check_steps(layer, accelerator)
     if isinstance(form, Run):
@@ -43,7 +43,7 @@ def _cheapest(alike: AlikeLayer, accelerator: Accelerator, even: bool) -> tuple[
         return (_products(layer, form, accelerator),)
     if not isinstance(form, Window):
         return ()
-    tiler = Tiler(layer, form, accelerator)
+    tiler = Tiler(layer, form, accelerator, weight_room)
     costs = _candidates(tiler, even)
     if not costs:
         raise PlanError(_too_large(tiler))
@@ -73,7 +73,7 @@ def tilings(
             weight_memory=max(accelerator.weight_memory // weights, 1),
         )
         try:
-            found = _cheapest(AlikeLayer.of(layer), part, even)
+            found = _cheapest(AlikeLayer.of(layer), part, even, accelerator.weight_memory)
         except PlanError:
             continue  # a larger part may do
         yield from (tiling for tiling in found if tiling not in seen)

@@ -119,11 +119,11 @@ class WorkBuilder:
             there = move._replace(local=move.local - first) if first else move
             yield copy_op(layer, there, home, buffer, inward, self.accelerator)
 
-    def weights(self, index: int, layer: Weighted, block: WeightBlock) -> tuple[LocalBuffer, Op]:
-        """A buffer for a block of weights, and the copy that fills it."""
+    def weights(self, index: int, layer: Weighted, block: WeightBlock, room: int = 0) -> tuple[LocalBuffer, Op]:
+        """A buffer for a block of weights, of at least `room` bytes, and the copy that fills it."""
         source, nbytes = self.flash.block(block, layer)
-        buffer = LocalBuffer(layer.name, WEIGHTS, nbytes)
-        return buffer, weights_op(index, source, buffer, self.accelerator)
+        buffer = LocalBuffer(layer.name, WEIGHTS, max(nbytes, room))
+        return buffer, weights_op(index, source, nbytes, buffer, self.accelerator)
 
     def job(self, index: int, layer: Layer, job: Job, local: Mapping[str, LocalBuffer]) -> Op:
         """A job of a layer; its addresses are relative to the buffers in `local`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import compress
 from typing import NamedTuple
 
 from byoc_hw.accelerator import KernelPart
@@ -67,10 +68,13 @@ class JobCuts:
     def __init__(self, region: WorkBuilder, group: Group, indices: Sequence[int]) -> None:
         self._region, self._resident = region, group.resident
         stay = [0] * len(indices)
+        self._places: dict[int, int] = {}  # of layers of which some blocks stay: bytes for any of their blocks
         if group.alternating:
             blocks = region.choices.blocks
             layers = [local_blocks(region.layers[index], blocks[index], region.accelerator) for index in indices]
             stay = staying(layers, region.accelerator)
+            some = (0 < count < len(one.sizes) for count, one in zip(stay, layers, strict=True))
+            self._places = dict.fromkeys(compress(indices, some), 0)
         self._stay = dict(zip(indices, stay, strict=True))
         self._turn = dict.fromkeys(indices, 1)  # the direction in which the next tile takes the blocks of a layer
         self._kept: dict[WeightBlock, LocalBuffer] = {}
@@ -117,7 +121,7 @@ class JobCuts:
         region, accelerator = self._region, self._region.accelerator
         several, total = len(parts_of_kernel(layer, accelerator)) > 1, layer.in_channels
         blocks = blocks_of_sums(layer, region.choices.blocks[index], some[1] - some[0])
-        once = params_together(layer, blocks, accelerator) == layer.out_channels
+        once = params_together(layer, blocks.channels, accelerator.weight_memory) == layer.out_channels
         for (start, count), psum in zip(channel_blocks(layer, blocks), psums, strict=True):
             behind, many = (0, layer.out_channels) if once else (start, count)
             params = WeightBlock(index, behind, many, 0, 0, True)
@@ -152,7 +156,7 @@ class JobCuts:
     ) -> Iterator[_ChannelCuts]:
         region, total = self._region, layer.in_channels
         sliced = blocks.depth < total
-        once = params_together(layer, blocks, region.accelerator) == layer.out_channels
+        once = params_together(layer, blocks.channels, region.accelerator.weight_memory) == layer.out_channels
         slices = list(linear_chunks(total, blocks.depth))[::turn]
         for start, together, channel, count in _channels(layer, blocks, some)[::turn]:
             behind, many = (0, layer.out_channels) if sliced and once else (start, together)
@@ -181,7 +185,10 @@ class JobCuts:
 
     def _weights(self, index: int, layer: Weighted, block: WeightBlock, unit: Unit) -> LocalBuffer:
         if block not in self._kept:
-            self._kept[block], load = self._region.weights(index, layer, block)
+            place = self._places.get(index, 0) if block.depths else 0
+            self._kept[block], load = self._region.weights(index, layer, block, place)
+            if index in self._places and block.depths:
+                self._places[index] = self._kept[block].nbytes  # the first block is the largest
             unit.jobs.append(load)
         return self._kept[block]
 

@@ -78,7 +78,7 @@ def one_block(one: Op, other: Op, distance: int, accelerator: Accelerator) -> tu
     first, second = one.local["target"], other.local["target"]
     buffer = LocalBuffer(f"{first.name} + {second.name}", WEIGHTS, distance + second.nbytes)
     assert isinstance(one.step, Copy), "it loads weights"
-    return weights_op(one.layer, one.step.source, buffer, accelerator), buffer
+    return weights_op(one.layer, one.step.source, buffer.nbytes, buffer, accelerator), buffer
 
 
 def fills_around(op: Op) -> bool:

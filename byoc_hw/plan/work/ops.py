@@ -115,11 +115,11 @@ def copy_op(layer: int, move: Transfer, home: Home, buffer: LocalBuffer, inward:
     return Op(step, layer, tuple(accesses), {"target" if inward else "source": buffer}, cycles)
 
 
-def weights_op(layer: int, source: Address, buffer: LocalBuffer, accelerator: Accelerator) -> Op:
-    """The copy that fills a buffer with a block of weights."""
-    step = Copy(Address(buffer.space), source, buffer.nbytes)
-    accesses = (Access(buffer, 0, buffer.nbytes, True),)
-    return Op(step, layer, accesses, {"target": buffer}, copy_cycles(buffer.nbytes, 1, accelerator))
+def weights_op(layer: int, source: Address, nbytes: int, buffer: LocalBuffer, accelerator: Accelerator) -> Op:
+    """The copy of a block of weights to the beginning of a buffer."""
+    step = Copy(Address(buffer.space), source, nbytes)
+    accesses = (Access(buffer, 0, nbytes, True),)
+    return Op(step, layer, accesses, {"target": buffer}, copy_cycles(nbytes, 1, accelerator))
 
 
 class JobCost(NamedTuple):

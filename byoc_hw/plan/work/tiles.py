@@ -119,8 +119,10 @@ class _Tiles:
         self.layer, self.window = layer, window
         self.group = region.choices.groups[number]
         tiler = Tiler(layer, window, region.accelerator)
-        self.sliced = tiler.sliced(tiling)
+        self.sliced, self.staying = tiler.sliced(tiling), tiler.staying(tiling)
         self.once = isinstance(layer, Weighted) and tiler.params_together(layer, tiling) == layer.out_channels
+        # Blocks that stay have equal places, as any of them may be the next to be loaded over.
+        self.place = tiler.block_bytes(tiling) if self.staying > 1 and not self.group.resident else 0
         self.parts = parts_of_kernel(layer, region.accelerator)
         self.ifm: tuple[Box, LocalBuffer] | None = None
         self.ofm = self.psum = activations(layer.name, 0)
@@ -216,12 +218,18 @@ class _Tiles:
         behind, many = (0, layer.out_channels) if self.once else (tile.channel, tile.channels)
         params = WeightBlock(self.index, behind, many, 0, 0, True)
         needed = {"params": params, "weights": block} if self.sliced else {"weights": block}
-        if not self.group.resident:
-            self.kept = {key: buffer for key, buffer in self.kept.items() if key in needed.values()}
         for key in needed.values():
-            if key not in self.kept:
-                self.kept[key], load = self.region.weights(self.index, layer, key)
-                unit.jobs.append(load)
+            if key in self.kept:
+                self.kept[key] = self.kept.pop(key)  # those used last are behind the others
+                continue
+            place = self.place if key is block else 0
+            self.kept[key], load = self.region.weights(self.index, layer, key, place)
+            unit.jobs.append(load)
+        if not self.group.resident:
+            blocks = [key for key in self.kept if key.depths]
+            unused = [key for key in self.kept if not key.depths and key != params]
+            for key in (*blocks[: -self.staying], *unused):
+                del self.kept[key]
         found = {name: self.kept[key] for name, key in needed.items()}
         return {"params": found["weights"], **found}
 
