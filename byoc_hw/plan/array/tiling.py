@@ -48,6 +48,16 @@ class TilingCost(NamedTuple):
         beside = sum(cycles for cycles, room in copies if room > 1)
         return max(self.jobs, beside) + self.activations + self.weights - beside
 
+    def rank(self, tiles: int = 1, blocks: int = 1) -> float:
+        """The same for tilings to be compared: the engine with less to do delays the other one now and then, so a part
+        of its work counts as well."""
+        cycles, in_turn = self.cycles(tiles, blocks), self.jobs + self.activations + self.weights
+        return cycles + (in_turn - cycles) / _DELAYS
+
+
+_DELAYS = 8
+"""The part of the work beside that of the busier engine that counts: one of so many."""
+
 
 @lru_cache(maxsize=4096)
 def tile_geometry(layer: Layer) -> Geometry:

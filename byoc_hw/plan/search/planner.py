@@ -192,7 +192,7 @@ def _promising(layer: Layer, found: Sequence[Tiling], accelerator: Accelerator) 
     if not isinstance(form, Window):
         return found[:_MOST_TILINGS]
     tiler = Tiler(layer, form, accelerator)
-    beside = nsmallest(_MOST_TILINGS, found, lambda tiling: tiler.cycles(tiling, 2, 2))
+    beside = nsmallest(_MOST_TILINGS, found, lambda tiling: tiler.cost(tiling).rank(2, 2))
     return dict.fromkeys((*beside, *nsmallest(_MOST_TILINGS, found, tiler.cycles)))
 
 

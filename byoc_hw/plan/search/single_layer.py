@@ -53,7 +53,7 @@ def _cheapest(alike: AlikeLayer, accelerator: Accelerator, even: bool, weight_ro
 def _first_allowed(tiler: Tiler, costs: Mapping[Tiling, TilingCost], room: int) -> Tiling:
     """The cheapest tiling that breaks no rule of the DMA, where so many tiles and blocks of weights have room at a
     time."""
-    ranked = sorted(costs, key=lambda tiling: (costs[tiling].cycles(room, room), _preference(tiling)))
+    ranked = sorted(costs, key=lambda tiling: (costs[tiling].rank(room, room), _preference(tiling)))
     for tiling in ranked:
         if _dma_problem(tiler, tiling) is None:
             return tiling
@@ -222,10 +222,10 @@ def _candidates(tiler: Tiler, even: bool) -> dict[Tiling, TilingCost]:
 def _improve(tiler: Tiler, found: dict[Tiling, TilingCost], room: int) -> None:
     """Add tilings near the cheapest one with room for so many tiles, as long as one of them is cheaper."""
 
-    def cost(tiling: Tiling) -> int:
+    def cost(tiling: Tiling) -> float:
         if tiling not in found:
             found[tiling] = tiler.cost(tiling)
-        return found[tiling].cycles(room, room)
+        return found[tiling].rank(room, room)
 
     best = min(found, key=cost, default=None)
     while best is not None:
