@@ -214,13 +214,10 @@ def local_blocks(layer: Layer, blocks: Blocks | None, accelerator: Accelerator) 
 
 def staying(layers: Sequence[LocalBlocks], accelerator: Accelerator) -> list[int]:
     """How many blocks of each layer of a group can stay in weight memory from one stripe to the next: all of those of
-    the smallest layers, and as many as fit of the others.
-
-    Where blocks of one layer alone come again, the room for those that are loaded is that of others that are used up.
-    """
+    the smallest layers, and as many as fit of the others."""
     sizes, beside = [one.sizes for one in layers], [one.beside for one in layers]
     order = sorted((at for at, found in enumerate(sizes) if found), key=lambda at: sum(sizes[at]))
-    found, room = [0] * len(layers), accelerator.whole_words(accelerator.weight_memory)
+    found, room = [0] * len(layers), accelerator.weight_memory
 
     def in_turn(at: int) -> int:
         return _AT_A_TIME * max(sizes[at]) + beside[at]
@@ -231,8 +228,7 @@ def staying(layers: Sequence[LocalBlocks], accelerator: Accelerator) -> list[int
             found[at] = len(sizes[at])
             room -= whole
             continue
-        alone = number == len(order) - 1 and all(found[one] == len(sizes[one]) for one in order[:-1])
-        fitting = (room - (beside[at] if alone else max(later + beside[at], in_turn(at)))) // max(sizes[at])
+        fitting = (room - max(later + beside[at], in_turn(at))) // max(sizes[at])
         found[at] = max(0, min(fitting, len(sizes[at]) - 1))
         if found[at]:
             room -= found[at] * max(sizes[at]) + beside[at]

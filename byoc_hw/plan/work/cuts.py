@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import compress
 from typing import NamedTuple
 
 from byoc_hw.accelerator import KernelPart
@@ -68,13 +67,10 @@ class JobCuts:
     def __init__(self, region: WorkBuilder, group: Group, indices: Sequence[int]) -> None:
         self._region, self._resident = region, group.resident
         stay = [0] * len(indices)
-        self._places: dict[int, int] = {}  # of layers of which some blocks stay: bytes for any of their blocks
         if group.alternating:
             blocks = region.choices.blocks
             layers = [local_blocks(region.layers[index], blocks[index], region.accelerator) for index in indices]
             stay = staying(layers, region.accelerator)
-            some = (0 < count < len(one.sizes) for count, one in zip(stay, layers, strict=True))
-            self._places = dict.fromkeys(compress(indices, some), 0)
         self._stay = dict(zip(indices, stay, strict=True))
         self._turn = dict.fromkeys(indices, 1)  # the direction in which the next tile takes the blocks of a layer
         self._kept: dict[WeightBlock, LocalBuffer] = {}
@@ -185,10 +181,7 @@ class JobCuts:
 
     def _weights(self, index: int, layer: Weighted, block: WeightBlock, unit: Unit) -> LocalBuffer:
         if block not in self._kept:
-            place = self._places.get(index, 0) if block.depths else 0
-            self._kept[block], load = self._region.weights(index, layer, block, place)
-            if index in self._places and block.depths:
-                self._places[index] = self._kept[block].nbytes  # the first block is the largest
+            self._kept[block], load = self._region.weights(index, layer, block)
             unit.jobs.append(load)
         return self._kept[block]
 
