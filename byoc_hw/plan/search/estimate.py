@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
@@ -359,9 +358,3 @@ class Estimates:
             return copy_cycles(nbytes, 1, self.accelerator)
         run = channels if channels != whole.extents[2] else width * channels
         return copy_cycles(run, max(1, nbytes // run), self.accelerator)
-
-
-@lru_cache(maxsize=8)
-def estimates_of(mapped: MappedGraph) -> Estimates:
-    """The estimates for a mapped region: all searches in it share them."""
-    return Estimates(mapped)

@@ -16,7 +16,7 @@ from byoc_hw.plan.array.cost import copy_cycles
 from byoc_hw.plan.array.kinds import PSUM_BYTES, Geometry, Product, Run, geometry, job_cycles, sums_channels
 from byoc_hw.plan.array.storage import Join, Storage
 from byoc_hw.plan.array.transfers import Transfer
-from byoc_hw.plan.steps import ACTIVATIONS, FLASH, Address, Copy, Image, Job, Started
+from byoc_hw.plan.steps import ACTIVATIONS, FLASH, WEIGHTS, Address, Copy, Image, Job, Started
 from byoc_hw.tensor import Tensor
 
 
@@ -115,11 +115,14 @@ def copy_op(layer: int, move: Transfer, home: Home, buffer: LocalBuffer, inward:
     return Op(step, layer, tuple(accesses), {"target" if inward else "source": buffer}, cycles)
 
 
-def weights_op(layer: int, source: Address, buffer: LocalBuffer, accelerator: Accelerator) -> Op:
+def weights_copy(source: Address, nbytes: int, accelerator: Accelerator) -> tuple[Copy, int]:
+    """The copy of a block of weights, and its cycles."""
+    return Copy(Address(WEIGHTS), source, nbytes), copy_cycles(nbytes, 1, accelerator)
+
+
+def weights_op(layer: int, step: Copy, buffer: LocalBuffer, cycles: int) -> Op:
     """The copy that fills a buffer with a block of weights."""
-    step = Copy(Address(buffer.space), source, buffer.nbytes)
-    accesses = (Access(buffer, 0, buffer.nbytes, True),)
-    return Op(step, layer, accesses, {"target": buffer}, copy_cycles(buffer.nbytes, 1, accelerator))
+    return Op(step, layer, (Access(buffer, 0, buffer.nbytes, True),), {"target": buffer}, cycles)
 
 
 class JobCost(NamedTuple):
