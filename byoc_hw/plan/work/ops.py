@@ -20,7 +20,7 @@ from byoc_hw.plan.steps import ACTIVATIONS, FLASH, WEIGHTS, Address, Copy, Image
 from byoc_hw.tensor import Tensor
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class LocalBuffer:
     """A buffer in a local memory, without an address."""
 
@@ -49,7 +49,7 @@ class Access(NamedTuple):
     writes: bool
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Op:
     """A copy, a job or a call for a layer; `local` names the fields of the step that are relative to a buffer.
 
