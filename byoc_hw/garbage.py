@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_OBJECTS = 200_000
+_OBJECTS = 1_000_000
 """New objects after which the collector runs; Python's own number is 700."""
 
 _lock = threading.Lock()

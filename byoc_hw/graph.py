@@ -826,6 +826,11 @@ class Graph:
                 ordered.setdefault(id(tensor), tensor)
         return tuple(ordered.values())
 
+    @cached_property
+    def made(self) -> dict[Tensor, int]:
+        """What the layers make, with the index of the layer."""
+        return {layer.ofm: index for index, layer in enumerate(self.layers)}
+
     def __repr__(self) -> str:
         return f"<Graph {self.name}: {len(self.layers)} layers>"
 

@@ -188,7 +188,7 @@ def project_files(parts: Parts, added: Mapping[str, str] = MappingProxyType({}))
         **added,
     }
     files |= _builds(parts, files)
-    files[METADATA] = _json(metadata(parts, files))
+    files[METADATA] = _json(metadata(parts, files)) + "\n"
     return files
 
 
@@ -534,10 +534,18 @@ def metadata(parts: Parts, files: Files) -> dict[str, Any]:
     }
 
 
-def _json(value: object) -> str:
-    """Readable JSON, with each list of numbers on one line. JSON strings hold no line breaks: none is changed."""
-    text = json.dumps(value, indent=1, ensure_ascii=False)
-    return re.sub(r"\[\n[-\d,\s]+\]", lambda row: f"[{' '.join(row[0][1:-1].split())}]", text) + "\n"
+_on_one_line = json.JSONEncoder(ensure_ascii=False).encode
+
+
+def _json(value: object, line: str = "\n") -> str:
+    """Readable JSON, with each list of integers on one line; `line` begins the line that the value ends on."""
+    inner = line + " "
+    if isinstance(value, dict) and value:
+        entries = (f"{_on_one_line(key)}: {_json(one, inner)}" for key, one in value.items())
+        return f"{{{inner}{f',{inner}'.join(entries)}{line}}}"
+    if isinstance(value, list | tuple) and not all(type(one) is int for one in value):
+        return f"[{inner}{f',{inner}'.join(_json(one, inner) for one in value)}{line}]"
+    return _on_one_line(value)
 
 
 def _interface_entry(buffer: Buffer) -> dict[str, Any]:

@@ -86,7 +86,7 @@ def _nbytes(expr: relay.Expr) -> int:
     if isinstance(expr, relay.Constant) and not expr.data.shape:
         return 0
     types = [expr.checked_type]
-    while any(hasattr(one, "fields") for one in types):
-        types = [inner for one in types for inner in getattr(one, "fields", [one])]
+    while any(isinstance(one, relay.TupleType) for one in types):
+        types = [inner for one in types for inner in (one.fields if isinstance(one, relay.TupleType) else [one])]
     tensors = [one for one in types if isinstance(one, relay.TensorType)]
     return sum(prod(_extents(one)) * ceil_div(tvm.DataType(str(one.dtype)).bits, 8) for one in tensors)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Graph
@@ -13,6 +14,8 @@ from byoc_hw.plan.array.mapping import Mapping, map_layers
 from byoc_hw.plan.array.packing import packed_cycles
 from byoc_hw.plan.array.storage import NOWHERE_ELSE, Lies, Storage, Storages, storages
 from byoc_hw.plan.array.window import extents
+
+_Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +32,14 @@ class MappedGraph:
     storages: Storages
     copies_transpose: bool
     lies: Lies = field(default_factory=dict, repr=False)
+    _shared: dict[Callable[[MappedGraph], Any], Any] = field(default_factory=dict, init=False, repr=False)
+
+    def shared(self, make: Callable[[MappedGraph], _Found]) -> _Found:
+        """What `make` gives for this region, made once: all that is tried of the region shares it."""
+        if make not in self._shared:
+            self._shared[make] = make(self)
+        found: _Found = self._shared[make]
+        return found
 
     @property
     def whole(self) -> bool:

@@ -7,7 +7,7 @@ channels a slice of those.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
@@ -79,13 +79,15 @@ class _Sizes(NamedTuple):
 
 @dataclass(frozen=True)
 class Tiler:
-    """The tilings of one layer with a window on one accelerator."""
+    """The tilings of one layer with a window on one accelerator. Many of them have copies of the same sizes."""
 
     layer: Layer
     window: Window
     accelerator: Accelerator
     weight_room: int | None = None
     """Bytes of local memory for blocks of weights, where tiles are sized for a part of it."""
+    _copied: dict[tuple[int, int], int] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _copies: dict[tuple[Extents, int, int], int] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @cached_property
     def alignment(self) -> int:
@@ -165,8 +167,10 @@ class Tiler:
 
     def copied_bytes(self, layer: Weighted, channels: int, depth: int) -> int:
         """Bytes of a copy of these weights."""
-        packed = weights_bytes(layer, channels, depth if self.window.sums else 1, self.accelerator)
-        return round_up(packed, self.accelerator.dma_alignment)
+        if (channels, depth) not in self._copied:
+            packed = weights_bytes(layer, channels, depth if self.window.sums else 1, self.accelerator)
+            self._copied[channels, depth] = round_up(packed, self.accelerator.dma_alignment)
+        return self._copied[channels, depth]
 
     def fits(self, tiling: Tiling) -> bool:
         """Whether a tile fits both local memories."""
@@ -293,8 +297,11 @@ class Tiler:
         return total
 
     def _tile_cycles(self, extents: Extents, width: int, channels: int) -> int:
-        pieces = tile_pieces(extents, width, channels)
-        return pieces.copies * copy_cycles(pieces.nbytes, pieces.rows, self.accelerator)
+        key = extents, width, channels
+        if key not in self._copies:
+            pieces = tile_pieces(extents, width, channels)
+            self._copies[key] = pieces.copies * copy_cycles(pieces.nbytes, pieces.rows, self.accelerator)
+        return self._copies[key]
 
 
 @lru_cache(maxsize=64)

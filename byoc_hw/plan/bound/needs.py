@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -27,8 +27,18 @@ from byoc_hw.plan.choices import Blocks, Tiling
 from byoc_hw.soc import Soc
 from byoc_hw.tensor import Tensor
 
-Spans = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
-"""Where rows or columns begin and end: a pair for each place at which an output may lie."""
+
+@dataclass(frozen=True, eq=False)
+class Spans:
+    """Where rows or columns begin and end: a pair for each place at which an output may lie."""
+
+    first: npt.NDArray[np.int64]
+    stop: npt.NDArray[np.int64]
+
+    @cached_property
+    def least(self) -> int:
+        """The fewest rows, or columns, of any place."""
+        return max(int((self.stop - self.first).min()), 0)
 
 
 @dataclass(frozen=True)
@@ -44,8 +54,7 @@ class Need:
     @cached_property
     def least(self) -> Extents:
         """The least number of rows and of columns, and the channels."""
-        rows, columns = (max(int((stop - first).min()), 0) for first, stop in (self.rows, self.columns))
-        return rows, columns, self.channels
+        return self.rows.least, self.columns.least, self.channels
 
     @cached_property
     def elements(self) -> int:
@@ -63,15 +72,25 @@ class Need:
 def any_of(tensor: Tensor) -> Need:
     """One element, wherever it lies."""
     height, width, _ = found = extents(tensor)
-    rows, columns = ((np.arange(size), np.arange(1, size + 1)) for size in (height, width))
-    return Need(found, rows, columns, 1)
+    return Need(found, _each(height), _each(width), 1)
 
 
 def all_of(tensor: Tensor) -> Need:
     """The whole tensor."""
     height, width, channels = found = extents(tensor)
-    rows, columns = ((np.array([0]), np.array([size])) for size in (height, width))
-    return Need(found, rows, columns, channels)
+    return Need(found, _whole(height), _whole(width), channels)
+
+
+@lru_cache(maxsize=256)
+def _each(size: int) -> Spans:
+    """Single elements, at any place along an axis."""
+    return Spans(np.arange(size), np.arange(1, size + 1))
+
+
+@lru_cache(maxsize=256)
+def _whole(size: int) -> Spans:
+    """All elements along an axis."""
+    return Spans(np.array([0]), np.array([size]))
 
 
 def whole_sums(layer: Weighted, accelerator: Accelerator, chip: Soc) -> bool:
@@ -170,9 +189,8 @@ def _own(axis: Axis) -> int:
     return max(min(min(last, axis.kernel - 1) - first + 1, axis.stride), 0)
 
 
+@lru_cache(maxsize=1 << 12)
 def _seen(axis: Axis, spans: Spans) -> Spans:
-    """The inputs along an axis that some outputs read."""
-    first, stop = spans
-    return np.maximum(first * axis.stride - axis.before, 0), np.minimum(
-        (stop - 1) * axis.stride - axis.before + axis.reach, axis.ifm
-    )
+    """The inputs along an axis that some outputs read; networks have many layers with the same windows."""
+    first = np.maximum(spans.first * axis.stride - axis.before, 0)
+    return Spans(first, np.minimum((spans.stop - 1) * axis.stride - axis.before + axis.reach, axis.ifm))

@@ -60,7 +60,7 @@ class Shares:
         self.most = 64 * least + (1 << 20)
         self.end = self.model.new_int_var(least, self.most, "end")
         self.copies = copies_of(chip)
-        self.made = {layer.ofm: index for index, layer in enumerate(graph.layers)}
+        self.made = graph.made
         self.of_layer: dict[int, Share] = {}
         self.filled: dict[tuple[Tensor, int], Var] = {}
         self.loaded: dict[Tensor, Sequence[tuple[Var, Var]]] = {}

@@ -47,9 +47,9 @@ class AtOnce:
 def loading(graph: Graph, one: Accelerator, before: Needed, weights: float, at_once: AtOnce = AtOnce()) -> float:
     """The least cycles of the copies of so many bytes of weights, and of what makes the tensors `before`: of each input
     a part, and the weights of all layers in one copy."""
-    layers, least = {layer.ofm: layer for layer in graph.layers}, 0.0
+    least = 0.0
     for tensor, (_, need) in before.items():
-        made = layers.get(tensor)
+        made = graph.layers[graph.made[tensor]] if tensor in graph.made else None
         if made is None:
             nbytes = tensor.nbytes if tensor in at_once.inputs else tensor.bytes_of(need.elements)
             least += one.dma_setup + nbytes / one.dma_width
@@ -70,7 +70,6 @@ class Windows:
         self, graph: Graph, chip: Soc, works: Sequence[LayerWork], jobs: Sequence[Mapping[int, float]], copied: Copied
     ) -> None:
         self._graph, self._chip, self._works, self._jobs, self._copied = graph, chip, works, jobs, copied
-        self._made = {layer.ofm: index for index, layer in enumerate(graph.layers)}
         self._prices = _prices(len(chip.accelerators))
         self._costs: dict[tuple[int, Extents], tuple[Floats, bool]] = {}
         self.starts: list[dict[int, float]] = []
@@ -82,7 +81,8 @@ class Windows:
         whole = {lane: self._chip.accelerators[lane].runs_whole(layer) or isinstance(layer, Whole) for lane in starts}
         for at_once in sorted(set(whole.values())):
             before = needed_before(self._graph, index, self._chip, whole=at_once)
-            needs = {self._made[tensor]: need for tensor, need in before.items() if tensor in self._made}
+            made = self._graph.made
+            needs = {made[tensor]: need for tensor, need in before.items() if tensor in made}
             for lane in starts:
                 if whole[lane] is at_once:
                     known = max(found[lane], self._loaded(index, before))

@@ -70,7 +70,7 @@ class Region:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.made = {layer.ofm: index for index, layer in enumerate(graph.layers)}
+        self.made = graph.made
         arguments = list(graph.inputs)
         self.copies: list[tuple[Tensor, Tensor]] = []
         for tensor in graph.outputs:

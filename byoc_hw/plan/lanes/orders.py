@@ -27,7 +27,7 @@ def orders(graph: Graph) -> Iterator[LayerOrder]:
 
 def _deep(graph: Graph, sign: int) -> LayerOrder:
     """The order in which what reads the latest output comes next; of several the first one, or the last."""
-    made = {layer.ofm: index for index, layer in enumerate(graph.layers)}
+    made = graph.made
     reads = [{made[tensor] for tensor in layer.inputs if tensor in made} for layer in graph.layers]
     places: dict[int, int] = {}
     while len(places) < len(reads):

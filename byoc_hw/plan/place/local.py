@@ -107,11 +107,11 @@ def _in_time(
 ) -> dict[str, int] | Lifetime:
     """Offsets of the buffers in order of their start, around those of `before`; or the first buffer without room."""
     offsets = {life.name: start for life, start in before}
-    edges = {round_up(edge, unit) for life, start in before for edge in (start, start + life.nbytes)}
+    edges = sorted({round_up(edge, unit) for life, start in before for edge in (start, start + life.nbytes)})
     taken = _Taken(unit)
     for life in alive:
         if life.name not in offsets:
-            candidates = sorted(edges.union(taken.edges)) if edges else taken.edges
+            candidates = sorted(edges + taken.edges) if edges else taken.edges
             best = _oldest(life, candidates, taken, size, before)
             if best is None:
                 return life

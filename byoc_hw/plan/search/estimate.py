@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
@@ -23,7 +22,7 @@ from byoc_hw.plan.array.weight_blocks import (
 )
 from byoc_hw.plan.array.window import extents, row_bytes
 from byoc_hw.plan.work.builder import argument_home, moves, scratch_home
-from byoc_hw.plan.work.rows_needed import LayerRows, Span, Stripe, rows_of_layer, stripes_of
+from byoc_hw.plan.work.rows_needed import RowsOfLayers, Span, Stripe, stripes_of
 
 HeldSet = frozenset[int]
 """Indices of the storages that are in local memory in full."""
@@ -87,7 +86,7 @@ class Estimates:
         self._too_large: dict[tuple[int, int, HeldSet, HeldSet, HeldSet, int], int] = {}  # bytes of what did not fit
         self._local = [local_blocks(layer, cut, accelerator) for layer, cut in cuts]
         self._stays: dict[tuple[int, int], Sequence[float]] = {}
-        self._rows: dict[int, LayerRows] = {}
+        self._rows = mapped.shared(RowsOfLayers)
         self._made: dict[tuple[int, int], Mapping[Storage, int]] = {}
         self._stored: dict[tuple[int, int, HeldSet], Mapping[Storage, bool]] = {}
         self._tiles: dict[tuple[int, int], tuple[int, int]] = {}
@@ -256,12 +255,7 @@ class Estimates:
 
     def cut(self, at: int, stop: int, full: HeldSet, count: int, halos: HeldSet) -> Iterator[Stripe]:
         """The stripes of a group; of `halos` the rows that two of them share are computed once."""
-        return stripes_of([self._rows_of(index) for index in self.order[at:stop]], count, full, halos)
-
-    def _rows_of(self, index: int) -> LayerRows:
-        if index not in self._rows:
-            self._rows[index] = rows_of_layer(self.layers[index], index, self.of, self.mapping.rows.layers)
-        return self._rows[index]
+        return stripes_of(self._rows.of(self.order[at:stop]), count, full, halos)
 
     def loaded(self, at: int, stop: int, stripe: Stripe, full: HeldSet) -> Iterator[tuple[Storage, int]]:
         """The storages of which a stripe loads a tile, and the bytes of that."""
@@ -305,7 +299,7 @@ class Estimates:
         """Bytes of a tile that a layer writes: of packed rows with those around them that are read."""
         if storage.packing is None:
             return (rows[1] - rows[0]) * self._row_bytes[index]
-        start, stop = stripe.written(storage, self.layers[index].ofm, rows)
+        start, stop = stripe.written(storage, storage.place(self.layers[index].ofm), rows)
         return stop - start
 
     def tile(self, index: int, rows: int) -> int:
@@ -359,9 +353,3 @@ class Estimates:
             return copy_cycles(nbytes, 1, self.accelerator)
         run = channels if channels != whole.extents[2] else width * channels
         return copy_cycles(run, max(1, nbytes // run), self.accelerator)
-
-
-@lru_cache(maxsize=8)
-def estimates_of(mapped: MappedGraph) -> Estimates:
-    """The estimates for a mapped region: all searches in it share them."""
-    return Estimates(mapped)

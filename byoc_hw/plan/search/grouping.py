@@ -21,7 +21,7 @@ from byoc_hw.plan.array.weight_blocks import cut, psum_bytes, tile_cycles
 from byoc_hw.plan.array.window import extents
 from byoc_hw.plan.choices import Blocks, Choices, Group, Tiling
 from byoc_hw.plan.search.alike import AlikeLayers, Known
-from byoc_hw.plan.search.estimate import HeldSet, estimates_of
+from byoc_hw.plan.search.estimate import Estimates, HeldSet
 from byoc_hw.plan.search.halo_estimate import KeptHalos
 from byoc_hw.plan.search.main_memory import MainMemoryUse
 from byoc_hw.plan.search.patch_estimate import PatchedGroup
@@ -111,7 +111,7 @@ class Grouping:
         self.mapping, self.accelerator, self.copies_transpose = mapped.mapping, accelerator, mapped.copies_transpose
         self.layers, self.allowed = mapped.mapping.layers, accelerator.tuning
         self.all, self.of = mapped.storages.all, mapped.storages.of
-        self.estimates = estimates_of(mapped)
+        self.estimates = mapped.shared(Estimates)
         self.blocks = self.estimates.blocks
         self.order = self.estimates.order
         self._put_together = [one for one in self.all if one.parts]

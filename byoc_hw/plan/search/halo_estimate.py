@@ -9,7 +9,7 @@ from typing import NamedTuple
 from byoc_hw.integers import round_up
 from byoc_hw.plan.array.cost import copy_cycles
 from byoc_hw.plan.array.storage import Storage
-from byoc_hw.plan.array.window import extents
+from byoc_hw.plan.array.window import Place, extents
 from byoc_hw.plan.search.estimate import Estimates, HeldSet
 from byoc_hw.plan.work.halo import Carry, carries
 from byoc_hw.plan.work.rows_needed import Stripe
@@ -22,6 +22,14 @@ class _Moment(NamedTuple):
     nbytes: int
     jobs: int
     tile: int
+
+
+class _Made(NamedTuple):
+    """What a layer makes in a stripe: rows, and the bytes of their tile, 0 where all of it is in local memory."""
+
+    layer: int
+    rows: int
+    nbytes: int
 
 
 @dataclass(frozen=True)
@@ -51,6 +59,7 @@ class KeptHalos:
         self._held, self._after, self._full = held, after, full
         self._indices = estimates.order[at:stop]
         self._stored = estimates.stored(at, stop, after)
+        self._tiles = [(index, *self._output(index)) for index in self._indices]
         heights = ((index, extents(estimates.layers[index].ofm)[0]) for index in self._indices)
         self.least = sum(estimates.tile(index, rows) for index, rows in heights)
         self._work: dict[int, _Work] = {}
@@ -94,11 +103,10 @@ class KeptHalos:
         moments: list[_Moment] = []
         for stripe in estimates.cut(*span, self._full, count, self.halos):
             tiles = dict(estimates.loaded(*span, stripe, self._full))
-            made = [(index, self._made(index, stripe)) for index in self._indices if index in stripe.rows]
-            heights = (stop - start for start, stop in stripe.rows.values())
-            key = (*tiles.items(), *made, *heights)
+            made = list(self._made(stripe))
+            key = (*tiles.items(), *made)
             if key not in alike:
-                alike[key] = list(self._moments(stripe, tiles, made))
+                alike[key] = list(self._moments(tiles, made))
                 most = max(one.nbytes for one in alike[key])
                 if most > room:
                     return most
@@ -128,35 +136,38 @@ class KeptHalos:
     def _copy(self, span: tuple[int, int]) -> int:
         return copy_cycles(span[1] - span[0], 1, self._estimates.accelerator) if span[0] < span[1] else 0
 
-    def _made(self, index: int, stripe: Stripe) -> int:
-        """Bytes of the tile that a layer writes in a stripe."""
+    def _output(self, index: int) -> tuple[Storage, Place | None]:
+        """What a layer writes, and where it lies in its tile; None where it is in local memory in full."""
         ofm = self._estimates.layers[index].ofm
         storage = self._estimates.of[ofm]
-        if storage.index in self._full:
-            return 0
-        start, stop = stripe.written(storage, ofm, stripe.rows[index])
-        return round_up(stop - start, self._estimates.unit)
+        return storage, None if storage.index in self._full else storage.place(ofm)
 
-    def _moments(
-        self, stripe: Stripe, tiles: Mapping[Storage, int], made: Sequence[tuple[int, int]]
-    ) -> Iterator[_Moment]:
-        """The loads of a stripe, then its layers. `tiles` are the bytes that are loaded, `made` those of each layer."""
+    def _made(self, stripe: Stripe) -> Iterator[_Made]:
+        """What the layers write in a stripe."""
+        for index, storage, place in self._tiles:
+            rows = stripe.rows.get(index)
+            if rows is not None:
+                start, stop = (0, 0) if place is None else stripe.written(storage, place, rows)
+                yield _Made(index, rows[1] - rows[0], round_up(stop - start, self._estimates.unit))
+
+    def _moments(self, tiles: Mapping[Storage, int], made: Sequence[_Made]) -> Iterator[_Moment]:
+        """The loads of a stripe, then its layers. `tiles` are the bytes that are loaded."""
         estimates = self._estimates
-        order = [index for index, _ in made]
+        order = [one.layer for one in made]
         last = {estimates.of[tensor]: at for at, index in enumerate(order) for tensor in estimates.layers[index].inputs}
         live = [sum(tiles.values())] + [0] * len(order)  # before all layers, and in each
         for storage, nbytes in tiles.items():
             for at in range(last.get(storage, -1) + 1):
                 live[at + 1] += nbytes
         jobs: list[int] = []
-        for at, (index, nbytes) in enumerate(made):
-            storage, rows = estimates.of[estimates.layers[index].ofm], stripe.rows[index]
+        for at, (index, rows, nbytes) in enumerate(made):
+            storage = estimates.of[estimates.layers[index].ofm]
             end = len(order) - 1 if storage in self._stored else last.get(storage, at)
             for other in range(at, end + 1):
                 live[other + 1] += nbytes
-            cycles, sums = estimates.jobs(index, rows[1] - rows[0])
+            cycles, sums = estimates.jobs(index, rows)
             jobs.append(cycles)
             live[at + 1] += sums
         yield _Moment(live[0], 0, live[0])
-        for nbytes, cycles, (_, tile) in zip(live[1:], jobs, made, strict=True):
-            yield _Moment(nbytes, cycles, tile)
+        for nbytes, cycles, one in zip(live[1:], jobs, made, strict=True):
+            yield _Moment(nbytes, cycles, one.nbytes)

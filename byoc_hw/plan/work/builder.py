@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import lru_cache
 from math import lcm, prod
 
 from byoc_hw.errors import PlanError
@@ -16,9 +15,20 @@ from byoc_hw.plan.array.storage import Argument, Join, Storage
 from byoc_hw.plan.array.transfers import Transfer, canonical, linear_chunks, scatter, slabs, strided
 from byoc_hw.plan.array.window import Extents, extents, row_bytes
 from byoc_hw.plan.choices import Choices
-from byoc_hw.plan.steps import ARGUMENT, FLASH_ALIGNMENT, SCRATCH, WEIGHTS, Address, Image, Job
+from byoc_hw.plan.steps import ARGUMENT, FLASH_ALIGNMENT, SCRATCH, WEIGHTS, Address, Copy, Image, Job
 from byoc_hw.plan.work.flash import FlashImage, WeightBlock
-from byoc_hw.plan.work.ops import Home, JobCost, LocalBuffer, Op, activations, copy_op, job_cost, job_op, weights_op
+from byoc_hw.plan.work.ops import (
+    Home,
+    JobCost,
+    LocalBuffer,
+    Op,
+    activations,
+    copy_op,
+    job_cost,
+    job_op,
+    weights_copy,
+    weights_op,
+)
 from byoc_hw.plan.work.units import Unit
 from byoc_hw.tensor import Pair, Tensor
 
@@ -35,11 +45,12 @@ class WorkBuilder:
         self.layers: tuple[Layer, ...] = mapped.mapping.layers
         self.packed = mapped.mapping.rows.layers
         self.choices = choices
-        self.mapped, self._costs = mapped, _job_costs(mapped)
+        self.mapped, self._costs = mapped, mapped.shared(_job_costs)
         self._shapes: dict[tuple[int, Extents, Extents], tuple[Extents, Extents]] = {}
         accelerator = mapped.accelerator
         flash_alignment = lcm(FLASH_ALIGNMENT, accelerator.dma_alignment)
         self.flash = FlashImage(accelerator, flash_alignment, accelerator.buffer_alignment)
+        self._loads: dict[WeightBlock, tuple[Copy, int]] = {}
         self.units: list[Unit] = []
         self.held: dict[Storage, LocalBuffer] = {}
         self.loaded: dict[Storage, int] = {}
@@ -121,9 +132,11 @@ class WorkBuilder:
 
     def weights(self, index: int, layer: Weighted, block: WeightBlock, room: int = 0) -> tuple[LocalBuffer, Op]:
         """A buffer for a block of weights, of at least `room` bytes, and the copy that fills it."""
-        source, nbytes = self.flash.block(block, layer)
-        buffer = LocalBuffer(layer.name, WEIGHTS, max(nbytes, room))
-        return buffer, weights_op(index, source, nbytes, buffer, self.accelerator)
+        if block not in self._loads:
+            self._loads[block] = weights_copy(*self.flash.block(block, layer), self.accelerator)
+        step, cycles = self._loads[block]
+        buffer = LocalBuffer(layer.name, WEIGHTS, max(step.nbytes, room))
+        return buffer, weights_op(index, step, buffer, cycles)
 
     def job(self, index: int, layer: Layer, job: Job, local: Mapping[str, LocalBuffer]) -> Op:
         """A job of a layer; its addresses are relative to the buffers in `local`."""
@@ -198,9 +211,8 @@ JobShape = tuple[int, Extents, Extents, Pair]
 """The layer of a job by index, the extents of its input and of its output, and its kernel."""
 
 
-@lru_cache(maxsize=8)
 def _job_costs(mapped: MappedGraph) -> dict[JobShape, JobCost]:
-    """What is known of the jobs of a mapped region: all that is tried of it shares it."""
+    """What is known of the jobs of a mapped region."""
     return {}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
 from typing import NamedTuple
 
 from byoc_hw.accelerator import KernelPart
@@ -74,7 +73,7 @@ class JobCuts:
         self._stay = dict(zip(indices, stay, strict=True))
         self._turn = dict.fromkeys(indices, 1)  # the direction in which the next tile takes the blocks of a layer
         self._kept: dict[WeightBlock, LocalBuffer] = {}
-        self._known = _known_cuts(region.mapped)
+        self._known = region.mapped.shared(_known_cuts)
 
     def of_tile(
         self, index: int, layer: Layer, form: Window, unit: Unit, pixels: Span, some: Span | None = None
@@ -198,7 +197,6 @@ def _channels(layer: Weighted, blocks: Blocks, some: Span | None) -> list[tuple[
     ]
 
 
-@lru_cache(maxsize=8)
 def _known_cuts(mapped: MappedGraph) -> dict[tuple[int, Blocks, Span | None, int], Sequence[_ChannelCuts]]:
-    """The jobs over tiles of the layers of a mapped region, which all that is tried of it shares."""
+    """The jobs over tiles of the layers of a mapped region."""
     return {}

@@ -62,12 +62,12 @@ class FlashImage:
 
     def block(self, block: WeightBlock, layer: Weighted) -> tuple[Address, int]:
         """The address of a block, and its bytes."""
-        nbytes = self.block_bytes(block, layer)
+        nbytes = self._block_bytes(block, layer)
         if block not in self._blocks:
             self._blocks[block] = self._place(nbytes)
         return Address(FLASH, self._blocks[block]), nbytes
 
-    def block_bytes(self, block: WeightBlock, layer: Weighted) -> int:
+    def _block_bytes(self, block: WeightBlock, layer: Weighted) -> int:
         """Bytes of the copy of a block."""
         nbytes = self.weights_at(block) + weights_bytes(layer, block.channels, block.depths, self._accelerator)
         return round_up(nbytes, self._dma_alignment)

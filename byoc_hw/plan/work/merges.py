@@ -9,7 +9,7 @@ from byoc_hw.accelerator import Accelerator
 from byoc_hw.plan.array.cost import copy_cycles
 from byoc_hw.plan.steps import ACTIVATIONS, FLASH, WEIGHTS, Address, Copy
 from byoc_hw.plan.work.flash import FlashImage
-from byoc_hw.plan.work.ops import Access, LocalBuffer, Op, activations, weights_op
+from byoc_hw.plan.work.ops import Access, LocalBuffer, Op, activations, weights_copy, weights_op
 
 
 def one_copy(one: Op, other: Op, flash: FlashImage, accelerator: Accelerator) -> tuple[Op, FlashImage] | None:
@@ -78,7 +78,8 @@ def one_block(one: Op, other: Op, distance: int, accelerator: Accelerator) -> tu
     first, second = one.local["target"], other.local["target"]
     buffer = LocalBuffer(f"{first.name} + {second.name}", WEIGHTS, distance + second.nbytes)
     assert isinstance(one.step, Copy), "it loads weights"
-    return weights_op(one.layer, one.step.source, buffer.nbytes, buffer, accelerator), buffer
+    step, cycles = weights_copy(one.step.source, buffer.nbytes, accelerator)
+    return weights_op(one.layer, step, buffer, cycles), buffer
 
 
 def fills_around(op: Op) -> bool:

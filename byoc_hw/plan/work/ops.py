@@ -16,11 +16,11 @@ from byoc_hw.plan.array.cost import copy_cycles
 from byoc_hw.plan.array.kinds import PSUM_BYTES, Geometry, Product, Run, geometry, job_cycles, sums_channels
 from byoc_hw.plan.array.storage import Join, Storage
 from byoc_hw.plan.array.transfers import Transfer
-from byoc_hw.plan.steps import ACTIVATIONS, FLASH, Address, Copy, Image, Job, Started
+from byoc_hw.plan.steps import ACTIVATIONS, FLASH, WEIGHTS, Address, Copy, Image, Job, Started
 from byoc_hw.tensor import Tensor
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class LocalBuffer:
     """A buffer in a local memory, without an address."""
 
@@ -49,7 +49,7 @@ class Access(NamedTuple):
     writes: bool
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Op:
     """A copy, a job or a call for a layer; `local` names the fields of the step that are relative to a buffer.
 
@@ -115,11 +115,14 @@ def copy_op(layer: int, move: Transfer, home: Home, buffer: LocalBuffer, inward:
     return Op(step, layer, tuple(accesses), {"target" if inward else "source": buffer}, cycles)
 
 
-def weights_op(layer: int, source: Address, nbytes: int, buffer: LocalBuffer, accelerator: Accelerator) -> Op:
+def weights_copy(source: Address, nbytes: int, accelerator: Accelerator) -> tuple[Copy, int]:
+    """The copy of a block of weights, and its cycles."""
+    return Copy(Address(WEIGHTS), source, nbytes), copy_cycles(nbytes, 1, accelerator)
+
+
+def weights_op(layer: int, step: Copy, buffer: LocalBuffer, cycles: int) -> Op:
     """The copy of a block of weights to the beginning of a buffer."""
-    step = Copy(Address(buffer.space), source, nbytes)
-    accesses = (Access(buffer, 0, nbytes, True),)
-    return Op(step, layer, accesses, {"target": buffer}, copy_cycles(nbytes, 1, accelerator))
+    return Op(step, layer, (Access(buffer, 0, step.nbytes, True),), {"target": buffer}, cycles)
 
 
 class JobCost(NamedTuple):

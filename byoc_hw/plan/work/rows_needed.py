@@ -7,13 +7,14 @@ stripe computes all rows that it needs, also those that its neighbour has comput
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
 from byoc_hw.graph import Layer
 from byoc_hw.integers import ceil_div
 from byoc_hw.plan.array.kinds import Product, Run, Window, geometry
+from byoc_hw.plan.array.mapped import MappedGraph
 from byoc_hw.plan.array.packing import PackedReads, operands
 from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.array.transfers import linear_chunks
@@ -30,11 +31,11 @@ class Stripe(NamedTuple):
     needs: dict[Storage, Span]
     rows: dict[int, Span]
 
-    def written(self, storage: Storage, tensor: Tensor, rows: Span) -> Span:
-        """The bytes of a storage that a tile has which is written by rows of a tensor: with those before them that are
-        kept, and of packed rows with the bytes around them that are read."""
-        start, stop = storage.place(tensor).span(*rows)
-        first, end = self.needs.get(storage, (start, stop))
+    def written(self, storage: Storage, place: Place, rows: Span) -> Span:
+        """The bytes of a storage that a tile has which is written by rows of a tensor at a place in it: with those
+        before them that are kept, and of packed rows with the bytes around them that are read."""
+        start, stop = span = place.span(*rows)
+        first, end = self.needs.get(storage, span)
         return min(start, first), max(stop, end)
 
 
@@ -52,7 +53,7 @@ def rows_read(layer: Layer, rows: Span, operand: int = 0) -> Span:
     return extent.ifm_start, extent.ifm_start + extent.ifm_size
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LayerRows:
     """A layer: where the rows that it computes lie, and those that it reads, by operand."""
 
@@ -61,6 +62,16 @@ class LayerRows:
     storage: Storage
     place: Place
     inputs: tuple[tuple[int, Storage, Place | PackedReads], ...]
+    _reads: dict[Span, list[tuple[Storage, Span]]] = field(default_factory=dict, init=False, repr=False)
+
+    def reads(self, rows: Span) -> list[tuple[Storage, Span]]:
+        """The bytes of each input that are read for some output rows."""
+        if rows not in self._reads:
+            self._reads[rows] = [
+                (read, lies.span(*(rows if isinstance(lies, PackedReads) else rows_read(self.layer, rows, operand))))
+                for operand, read, lies in self.inputs
+            ]
+        return self._reads[rows]
 
 
 def rows_of_layer(layer: Layer, index: int, of: Mapping[Tensor, Storage], packed: Set[int]) -> LayerRows:
@@ -74,6 +85,21 @@ def rows_of_layer(layer: Layer, index: int, of: Mapping[Tensor, Storage], packed
             inputs.append((operand, read, read.place(tensor)))
     storage = of[layer.ofm]
     return LayerRows(index, layer, storage, storage.place(layer.ofm), tuple(inputs))
+
+
+class RowsOfLayers:
+    """The rows of the layers of a mapped region."""
+
+    def __init__(self, mapped: MappedGraph) -> None:
+        self._layers, self._of, self._packed = mapped.mapping.layers, mapped.storages.of, mapped.mapping.rows.layers
+        self._found: dict[int, LayerRows] = {}
+
+    def of(self, indices: Sequence[int]) -> list[LayerRows]:
+        """Those of some layers."""
+        for index in indices:
+            if index not in self._found:
+                self._found[index] = rows_of_layer(self._layers[index], index, self._of, self._packed)
+        return [self._found[index] for index in indices]
 
 
 def stripes_of(
@@ -111,11 +137,9 @@ def _stripe(
         if start >= stop:
             continue
         rows[one.index] = some = start, stop
-        for operand, read, lies in one.inputs:
-            packed = isinstance(lies, PackedReads)
-            first, end = lies.span(*(some if packed else rows_read(one.layer, some, operand)))
+        for read, span in one.reads(some):
             if read in needs:
-                low, high = needs[read]
-                first, end = min(low, first), max(high, end)
-            needs[read] = first, end
+                (first, end), (low, high) = span, needs[read]
+                span = min(low, first), max(high, end)
+            needs[read] = span
     return Stripe(needs, rows)

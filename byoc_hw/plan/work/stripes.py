@@ -19,7 +19,7 @@ from byoc_hw.plan.work.cuts import JobCuts
 from byoc_hw.plan.work.halo import Carry, carries, keepable
 from byoc_hw.plan.work.ops import Home, LocalBuffer, Op, activations, copy_op, product_job, run_job
 from byoc_hw.plan.work.row_room import RowRoom
-from byoc_hw.plan.work.rows_needed import Span, Stripe, rows_of_layer, rows_read, stripes_of
+from byoc_hw.plan.work.rows_needed import RowsOfLayers, Span, Stripe, rows_read, stripes_of
 from byoc_hw.plan.work.units import Unit
 from byoc_hw.plan.work.window_jobs import LocalRows, over_pixels, over_rows
 
@@ -44,8 +44,7 @@ def stripes(region: WorkBuilder, number: int, indices: Sequence[int]) -> None:
     """Append the units of a group. `indices` are its layers, without reshapes."""
     group = region.choices.groups[number]
     kept = group.kept & keepable(region.layers, region.storages.of, indices, group.held)
-    layers = [rows_of_layer(region.layers[index], index, region.storages.of, region.packed) for index in indices]
-    found = stripes_of(layers, group.stripes, group.held, kept)
+    found = stripes_of(region.mapped.shared(RowsOfLayers).of(indices), group.stripes, group.held, kept)
     run = _Stripes(region, number, indices, kept, list(found))
     for at in range(len(run.stripes)):
         run.stripe(at)
@@ -88,8 +87,9 @@ class _Stripes:
         for index, rows in reversed(stripe.rows.items()):
             layer = region.layers[index]
             storage = region.storages.of[layer.ofm]
-            span = storage.place(layer.ofm).span(*rows)
-            views[storage] = self._output(storage, stripe.written(storage, layer.ofm, rows))
+            place = storage.place(layer.ofm)
+            span = place.span(*rows)
+            views[storage] = self._output(storage, stripe.written(storage, place, rows))
             room = RowRoom(region, storage, views[storage].buffer, views[storage].first, index)
             carry = self.halos[index].carries[number] if index in self.halos else Carry()
             unit.jobs += room.before(rows, self._held(storage))

@@ -95,12 +95,17 @@ def over_rows(
     _, outputs, channels = region.mapping.outputs(index, rows[1] - rows[0])
     image = region.image(layer, (rows[0], 0, 0), (rows[1] - rows[0], form.columns.ofm, channels))
     pieces = list(_pieces(region, layer, form, rows, outputs))
+    known: dict[KernelPart, tuple[int, int, int]] = {}  # of each part: rows, columns but one, where its input begins
+    ofm_first = ofm.at(rows[0], 0, 0)
     for cut, some in cuts:
-        height = form.rows.part(cut.part.row, cut.part.height)
-        width = form.columns.part(cut.part.column, cut.part.width)
-        reach = height.reach, width.reach - 1
-        ifm_start = ifm.at(rows[0] - height.before, -width.before, layer.ifm.bytes_of(cut.depth))
-        ofm_start = ofm.at(rows[0], 0, layer.ofm.bytes_of(cut.channel))
+        if cut.part not in known:
+            height = form.rows.part(cut.part.row, cut.part.height)
+            width = form.columns.part(cut.part.column, cut.part.width)
+            before = ifm.at(rows[0] - height.before, -width.before, 0)
+            known[cut.part] = height.reach, width.reach - 1, before
+        *reach, ifm_first = known[cut.part]
+        ifm_start = ifm_first + layer.ifm.bytes_of(cut.depth)
+        ofm_start = ofm_first + layer.ofm.bytes_of(cut.channel)
         local = {"ifm": ifm.buffer, "ofm": ofm.buffer, **some}
         for first, count in pieces:
             job = Job(
