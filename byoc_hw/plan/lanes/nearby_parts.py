@@ -15,7 +15,8 @@ from dataclasses import replace
 from byoc_hw.errors import PlanError
 from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.lanes.finer_parts import order_of_part
-from byoc_hw.plan.lanes.joint import OrderedParts, PlacedPart, ordered_parts, side_by_side
+from byoc_hw.plan.lanes.joint import OrderedParts, PlacedPart, ordered_parts
+from byoc_hw.plan.lanes.lane_places import best_placed
 from byoc_hw.plan.order.finer import CUT_SAVES
 from byoc_hw.plan.search.planner import mapped_as
 from byoc_hw.plan.stages import Layout, lay_out
@@ -97,7 +98,7 @@ def _with_choices(known: OrderedParts, at: int, choices: Choices, chip: Soc) -> 
         return None
     parts = [_at_the_start(part) for part in known.parts]
     parts[at] = replace(parts[at], layout=layout)
-    return ordered_parts(side_by_side(parts), chip)
+    return best_placed(parts, chip)
 
 
 def _at_the_start(part: PlacedPart) -> PlacedPart:
