@@ -12,14 +12,17 @@ from collections.abc import Callable, Iterator, Sequence
 from byoc_hw.plan.lanes.profile import Option
 
 
-def in_better_order(parts: Sequence[Option], cycles: Callable[[Sequence[Option]], int]) -> list[Option]:
+def in_better_order(parts: Sequence[Option], cycles: Callable[[Sequence[Option]], int], most: int) -> list[Option]:
     """Parts in a possible order, one after the other moved past others of its lane while that takes fewer cycles.
-    `cycles` counts those of parts in some order."""
+    `cycles` counts those of parts in some order, of which at most so many are tried."""
     best, least = list(parts), cycles(parts)
     improved = True
     while improved:
         improved = False
         for other in _moves(best):
+            if most <= 0:
+                return best
+            most -= 1
             count = cycles(other)
             if count < least:
                 best, least, improved = other, count, True

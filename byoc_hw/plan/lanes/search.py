@@ -76,7 +76,7 @@ _EACH = 500
 _MORE = 40_000
 _STARTS = 70_000
 """The most copies and jobs that the improvement schedules, over all that it tries; more for each layer, and more for
-small regions, which have more starts."""
+small regions, which have more starts. So many as in the second step are those of other orders of the parts."""
 
 _TRIES = 600
 """At least so many plans of a small region are scheduled, those with many copies and jobs, too."""
@@ -242,14 +242,16 @@ class _Search:
         self.price = price
         found = self._searched()
         plans = []
-        most = INFINITE
+        least = INFINITE
         if found:
-            parts = [one.placed for one in in_better_order(list(chain.from_iterable(found)), self._together.cycles)]
+            most = _MORE // max(_actions_of(found), 1)
+            moved = in_better_order([option for form in found for option in form], self._together.cycles, most)
+            parts = [option.placed for option in moved]
             copies = (PlacedPart(one, lay_out(one.mapped, Choices((), (), ()))) for one in self._oriented.copies())
             plans.append(self._arranged([*parts, *copies]))
-            most = plans[0].cost
+            least = plans[0].cost
         if len(self._chip.accelerators) == 1:
-            plans += map(self._arranged, self._as_one_part(most))
+            plans += map(self._arranged, self._as_one_part(least))
         best = _best(plans)
         if best is None:
             return best
@@ -593,15 +595,11 @@ class _Search:
         fastest = max(speeds[0])
         halves = [speed if speed == fastest else speed / 2 for speed in speeds[0]]
         unit = max(unit for unit, speed in zip(units, speeds[0], strict=True) if speed == fastest)
-        evenly = ((speeds[0], 0), *((one, 0) for one in speeds[1:]), (halves, 0), (speeds[0], -1), (speeds[0], 1))
-        found = chain(
-            (_by_speed(one, unit, shift, extent) for one, shift in evenly[:1]),
-            (_first_done(one, units, extent) for one in speeds),
-            (_by_speed(one, unit, shift, extent) for one, shift in evenly[1:]),
-        )
-        for borders in islice(
-            dict.fromkeys(one for one in found if sorted(set(one)) == list(one)), None if more else 1
-        ):
+        ways = ((speeds[0], 0), *((one, 0) for one in speeds[1:]), (halves, 0), (speeds[0], -1), (speeds[0], 1))
+        by_speed = (_by_speed(one, unit, shift, extent) for one, shift in (ways if more else ways[:1]))
+        found = chain(by_speed, (_first_done(one, units, extent) for one in speeds))
+        possible = dict.fromkeys(one for one in found if sorted(set(one)) == list(one))
+        for borders in islice(possible, None if more else 1):
             yield [replace(whole, lane=lane, rows=rows) for lane, rows in zip(lanes, pairwise(borders), strict=True)]
 
     def _unit(self, cut: PartCut, lane: int) -> int:
