@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from byoc_hw.plan.lanes.profile import Option
 
 
-def in_better_order(parts: Sequence[Option], cycles: Callable[[Sequence[Option]], int], most: int) -> list[Option]:
+def parts_in_better_order(
+    parts: Sequence[Option], cycles: Callable[[Sequence[Option]], int], most: int
+) -> list[Option]:
     """Parts in a possible order, one after the other moved past others of its lane while that takes fewer cycles.
     `cycles` counts those of parts in some order, of which at most so many are tried."""
     best, least = list(parts), cycles(parts)

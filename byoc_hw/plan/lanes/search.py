@@ -31,7 +31,7 @@ from byoc_hw.plan.lanes.joint import OrderedParts, PlacedPart, ordered_parts
 from byoc_hw.plan.lanes.lane_places import best_placed
 from byoc_hw.plan.lanes.layouts import layouts
 from byoc_hw.plan.lanes.oriented import Oriented, OrientedPart, part_structure
-from byoc_hw.plan.lanes.part_order import in_better_order
+from byoc_hw.plan.lanes.part_order import parts_in_better_order
 from byoc_hw.plan.lanes.price import Price
 from byoc_hw.plan.lanes.profile import Engines, Option, Profile, profile_of
 from byoc_hw.plan.lanes.together import Together
@@ -245,7 +245,7 @@ class _Search:
         least = INFINITE
         if found:
             most = _MORE // max(_actions_of(found), 1)
-            moved = in_better_order([option for form in found for option in form], self._together.cycles, most)
+            moved = parts_in_better_order([option for form in found for option in form], self._together.cycles, most)
             parts = [option.placed for option in moved]
             copies = (PlacedPart(one, lay_out(one.mapped, Choices((), (), ()))) for one in self._oriented.copies())
             plans.append(self._arranged([*parts, *copies]))
@@ -585,8 +585,9 @@ class _Search:
 
     def _shares(self, by_lane: Sequence[Mapping[int, float]], whole: PartCut, *, more: bool) -> Iterator[list[PartCut]]:
         """The layers of a cut, shared by lanes by their speed, for which `by_lane` has several estimates, the best one
-        first. With `more` also by the others, by a little more or less, and with half as much for all but the fastest,
-        which may have other layers to do."""
+        first: in units of the fastest, or where that leaves nothing to one of them, in units of each. With `more` also
+        by the others, by a little more or less, and with half as much for all but the fastest, which may have other
+        layers to do."""
         lanes = by_lane[0]
         ofm = self._graph.layers[whole.layers[-1]].ofm
         extent = prod(ofm.shape[1:3]) if whole.flat and whole.axis == 1 else ofm.shape[whole.axis]

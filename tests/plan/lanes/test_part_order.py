@@ -9,7 +9,7 @@ from byoc_hw.accelerator import REFERENCE
 from byoc_hw.plan.array.cost import best_cycles
 from byoc_hw.plan.lanes import search
 from byoc_hw.plan.lanes.cut import PartCut, Region
-from byoc_hw.plan.lanes.part_order import in_better_order
+from byoc_hw.plan.lanes.part_order import parts_in_better_order
 from byoc_hw.plan.lanes.together import Together
 from byoc_hw.soc import Soc
 
@@ -37,8 +37,8 @@ def parts_on(*lanes):
 def test_a_part_that_can_begin_comes_before_one_that_waits():
     first, second, other = parts = parts_on(1, 0, 0)
     together = Together()
-    assert in_better_order(parts, together.cycles, 9) == [first, other, second]
-    assert in_better_order(parts, together.cycles, 0) == parts
+    assert parts_in_better_order(parts, together.cycles, 9) == [first, other, second]
+    assert parts_in_better_order(parts, together.cycles, 0) == parts
     assert together.cycles([first, other, second]) < together.cycles(parts)
 
 
@@ -48,7 +48,7 @@ def test_parts_stay_behind_those_that_they_read():
     def cycles(parts):
         return [parts.index(one) for one in (second, first, other)]  # the second part as early as possible
 
-    assert in_better_order([first, other, second], cycles, 9) == [first, second, other]
+    assert parts_in_better_order([first, other, second], cycles, 9) == [first, second, other]
 
 
 def test_another_order_gives_the_same_bytes(monkeypatch):
@@ -56,9 +56,9 @@ def test_another_order_gives_the_same_bytes(monkeypatch):
     orders = []
 
     def last_first(parts, cycles, most):
-        orders.append((list(parts), in_better_order(parts, lambda some: [-parts.index(one) for one in some], 9)))
+        orders.append((list(parts), parts_in_better_order(parts, lambda some: [-parts.index(one) for one in some], 9)))
         return orders[-1][1]
 
-    monkeypatch.setattr(search, "in_better_order", last_first)
+    monkeypatch.setattr(search, "parts_in_better_order", last_first)
     check_on_chip(CHIP, branches())
     assert any(before != after for before, after in orders)
