@@ -43,12 +43,21 @@ def _placed_at_once(parts: Sequence[PlacedPart], lane: int) -> list[PlacedPart] 
 
 
 def _overlap(one: Mapping[LocalBuffer, int], other: Mapping[LocalBuffer, int]) -> bool:
-    """Whether two parts use the same bytes of a local memory."""
+    """Whether two parts lie in the same range of a local memory."""
+    first, second = _ranges(one), _ranges(other)
     return any(
-        a.space == b.space and at < start + b.nbytes and start < at + a.nbytes
-        for a, at in one.items()
-        for b, start in other.items()
+        first[space][0] < second[space][1] and second[space][0] < first[space][1]
+        for space in first.keys() & second.keys()
     )
+
+
+def _ranges(places: Mapping[LocalBuffer, int]) -> dict[int, tuple[int, int]]:
+    """From and to which byte of each local memory the buffers of a part lie."""
+    found: dict[int, tuple[int, int]] = {}
+    for buffer, at in places.items():
+        start, stop = found.get(buffer.space, (at, at))
+        found[buffer.space] = min(start, at), max(stop, at + buffer.nbytes)
+    return found
 
 
 def _at(part: PlacedPart, places: Mapping[LocalBuffer, int]) -> PlacedPart:

@@ -27,6 +27,9 @@ from byoc_hw.soc import Soc
 _MOST_WORK = 5_000
 """The copies and jobs that are ordered in all."""
 
+_ORDERED = 2
+"""How many times all copies and jobs are ordered, about: with parts side by side, and placed at once."""
+
 _TRIES = 10
 """Parts of which fewer choices could be tried stay."""
 
@@ -47,7 +50,7 @@ def parts_nearby(parts: Sequence[PlacedPart], chip: Soc) -> OrderedParts:
             if (at, choices) in tried:
                 continue
             tried.add((at, choices))
-            left -= len(best.work.ops) + _FINE * choices.fine * len(best.parts[at].layout.work.ops)
+            left -= _ORDERED * len(best.work.ops) + _FINE * choices.fine * len(best.parts[at].layout.work.ops)
             if left < 0:
                 return best
             other = _with_choices(best, at, choices, chip)
