@@ -61,7 +61,7 @@ MOST_LANES = 4
 """The most accelerators of a chip with such a bound: rules are for each choice of them."""
 
 _WORK = 0.2
-"""The solver's deterministic time, of which one is about a second."""
+"""The solver's deterministic time, of which one is about a second, for each accelerator beside the first."""
 
 _LEAST_WORK = 0.002
 """The deterministic time that each deadline counts at least: the solver reads the program."""
@@ -129,10 +129,11 @@ class _Program(Shares):
         much too early is refuted soon. It looks for contradictions alone (no linear relaxation), which finds them in a
         tenth of the time.
         """
-        known, most, step, left = self.least, self.most, _STEP, _WORK
+        known, most, step, limit = self.least, self.most, _STEP, _WORK * (len(self.lanes) - 1)
+        left = limit
         while left > 0 and known < most and step > _LAST_STEP:
             deadline = min(int(known * (1 + step)), (known + most) // 2)
-            status, end, work = self._meets(deadline, min(left, _WORK / 3))
+            status, end, work = self._meets(deadline, min(left, limit / 3))
             left -= work
             if status == "INFEASIBLE":
                 known = deadline + 1

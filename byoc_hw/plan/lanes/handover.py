@@ -23,7 +23,6 @@ from byoc_hw.plan.lanes.joint import (
     main_rows,
     needs_of,
     shifted_behind,
-    side_by_side,
 )
 from byoc_hw.plan.order.copies import order
 from byoc_hw.plan.place.by_lifetime import largest_sum
@@ -44,10 +43,8 @@ _WORK = 400_000
 
 def arranged(parts: Sequence[PlacedPart], chip: Soc, outside: Collection[Tensor]) -> list[PlacedPart]:
     """Parts in a possible order with the addresses of their buffers, and without the copies of what they hand over in
-    local memory. The tensors `outside` are inputs and outputs of the region."""
-    if not chip.shared or not parts:
-        return side_by_side(parts)
-    return _Arrangement(parts, chip, outside).best()
+    local memory that accelerators share. The tensors `outside` are inputs and outputs of the region."""
+    return _Arrangement(parts, chip, outside).best() if parts else []
 
 
 # ---------------------------------------------------------------- what parts do with a tensor

@@ -15,7 +15,8 @@ from dataclasses import replace
 from byoc_hw.errors import PlanError
 from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.lanes.finer_parts import order_of_part
-from byoc_hw.plan.lanes.joint import OrderedParts, PlacedPart, ordered_parts, side_by_side
+from byoc_hw.plan.lanes.joint import OrderedParts, PlacedPart, ordered_parts
+from byoc_hw.plan.lanes.lane_places import best_placed
 from byoc_hw.plan.order.finer import CUT_SAVES
 from byoc_hw.plan.search.planner import mapped_as
 from byoc_hw.plan.stages import Layout, lay_out
@@ -25,6 +26,9 @@ from byoc_hw.soc import Soc
 
 _MOST_WORK = 5_000
 """The copies and jobs that are ordered in all."""
+
+_ORDERED = 2
+"""How many times all copies and jobs are ordered, about: with parts side by side, and placed at once."""
 
 _TRIES = 10
 """Parts of which fewer choices could be tried stay."""
@@ -46,7 +50,7 @@ def parts_nearby(parts: Sequence[PlacedPart], chip: Soc) -> OrderedParts:
             if (at, choices) in tried:
                 continue
             tried.add((at, choices))
-            left -= len(best.work.ops) + _FINE * choices.fine * len(best.parts[at].layout.work.ops)
+            left -= _ORDERED * len(best.work.ops) + _FINE * choices.fine * len(best.parts[at].layout.work.ops)
             if left < 0:
                 return best
             other = _with_choices(best, at, choices, chip)
@@ -97,7 +101,7 @@ def _with_choices(known: OrderedParts, at: int, choices: Choices, chip: Soc) -> 
         return None
     parts = [_at_the_start(part) for part in known.parts]
     parts[at] = replace(parts[at], layout=layout)
-    return ordered_parts(side_by_side(parts), chip)
+    return best_placed(parts, chip)
 
 
 def _at_the_start(part: PlacedPart) -> PlacedPart:

@@ -12,11 +12,13 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain, combinations, groupby, pairwise, product, starmap, zip_longest
-from math import prod
+from itertools import accumulate, chain, combinations, groupby, islice, pairwise, product, starmap, zip_longest
+from math import lcm, prod
 
 from byoc_hw.errors import PlanError
-from byoc_hw.graph import Dense, Reshape
+from byoc_hw.graph import Dense, Reshape, Weighted
+from byoc_hw.integers import ceil_div
+from byoc_hw.plan.array.kinds import rows_at_a_time
 from byoc_hw.plan.array.mapped import MappedGraph
 from byoc_hw.plan.array.mapping import worth_swapping
 from byoc_hw.plan.bound.ways import least_alone, weight_bytes
@@ -26,8 +28,10 @@ from byoc_hw.plan.lanes.every import EveryPlan, FormOfLayers, few
 from byoc_hw.plan.lanes.finer_parts import parts_cut_finely
 from byoc_hw.plan.lanes.handover import arranged, as_handed_over
 from byoc_hw.plan.lanes.joint import OrderedParts, PlacedPart, ordered_parts
+from byoc_hw.plan.lanes.lane_places import best_placed
 from byoc_hw.plan.lanes.layouts import layouts
 from byoc_hw.plan.lanes.oriented import Oriented, OrientedPart, part_structure
+from byoc_hw.plan.lanes.part_order import parts_in_better_order
 from byoc_hw.plan.lanes.price import Price
 from byoc_hw.plan.lanes.profile import Engines, Option, Profile, profile_of
 from byoc_hw.plan.lanes.together import Together
@@ -72,12 +76,15 @@ _EACH = 500
 _MORE = 40_000
 _STARTS = 70_000
 """The most copies and jobs that the improvement schedules, over all that it tries; more for each layer, and more for
-small regions, which have more starts."""
+small regions, which have more starts. So many as in the second step are those of other orders of the parts."""
 
 _TRIES = 600
 """At least so many plans of a small region are scheduled, those with many copies and jobs, too."""
 
 INFINITE = float("inf")
+
+_ROUNDING = 1e-9
+"""Beyond this, a part of a unit is one that is not whole."""
 
 _Style = tuple[tuple[int, ...], int]
 """The accelerators that share layers, and the dimension that is cut; 0 for layers that are whole."""
@@ -235,14 +242,16 @@ class _Search:
         self.price = price
         found = self._searched()
         plans = []
-        most = INFINITE
+        least = INFINITE
         if found:
-            parts = [option.placed for form in found for option in form]
+            most = _MORE // max(_actions_of(found), 1)
+            moved = parts_in_better_order([option for form in found for option in form], self._together.cycles, most)
+            parts = [option.placed for option in moved]
             copies = (PlacedPart(one, lay_out(one.mapped, Choices((), (), ()))) for one in self._oriented.copies())
             plans.append(self._arranged([*parts, *copies]))
-            most = plans[0].cost
+            least = plans[0].cost
         if len(self._chip.accelerators) == 1:
-            plans += map(self._arranged, self._as_one_part(most))
+            plans += map(self._arranged, self._as_one_part(least))
         best = _best(plans)
         if best is None:
             return best
@@ -250,8 +259,9 @@ class _Search:
 
     def _arranged(self, parts: Sequence[PlacedPart]) -> _Found:
         """Parts with their addresses, and what they cost."""
-        placed = arranged(parts, self._chip, self._region.arguments)
-        return self._of(ordered_parts(placed, self._chip))
+        if self._chip.shared:
+            return self._of(ordered_parts(arranged(parts, self._chip, self._region.arguments), self._chip))
+        return self._of(best_placed(parts, self._chip))
 
     def _of(self, ordered: OrderedParts) -> _Found:
         """Parts that have addresses, and what they cost."""
@@ -426,7 +436,7 @@ class _Search:
 
     def _steps(self, one: PartCut, other: PartCut) -> Iterator[int]:
         """By how much the border of two shares is moved: by what an array does at once, or a fourth of a share."""
-        unit = self._unit(one, [one.lane, other.lane])
+        unit = min(self._unit(cut, cut.lane) for cut in (one, other))
         for sign, rows in ((-1, one.rows), (1, other.rows)):
             assert rows is not None
             most = (rows[1] - rows[0] - 1) // unit  # something of the share is left
@@ -575,35 +585,32 @@ class _Search:
 
     def _shares(self, by_lane: Sequence[Mapping[int, float]], whole: PartCut, *, more: bool) -> Iterator[list[PartCut]]:
         """The layers of a cut, shared by lanes by their speed, for which `by_lane` has several estimates, the best one
-        first. With `more` also by the others, by a little more or less, and with half as much for all but the fastest,
-        which may have other layers to do."""
+        first: in units of the fastest, or where that leaves nothing to one of them, in units of each. With `more` also
+        by the others, by a little more or less, and with half as much for all but the fastest, which may have other
+        layers to do."""
         lanes = by_lane[0]
         ofm = self._graph.layers[whole.layers[-1]].ofm
         extent = prod(ofm.shape[1:3]) if whole.flat and whole.axis == 1 else ofm.shape[whole.axis]
-        speeds = list(lanes.values())
-        unit = self._unit(whole, [max(zip(speeds, lanes, strict=True))[1]])
-        fastest = max(speeds)
-        halves = [speed if speed == fastest else speed / 2 for speed in speeds]
-        seen = set()
-        others = [(list(other.values()), 0) for other in by_lane[1:]]
-        for shares, shift in ((speeds, 0), *others, (halves, 0), (speeds, -1), (speeds, 1)) if more else ((speeds, 0),):
-            bounds, part = [0], 0.0
-            for share in shares[:-1]:
-                part += share
-                bounds.append(min(max(round(extent * part / sum(shares) / unit + shift) * unit, 0), extent))
-            bounds.append(extent)
-            if tuple(bounds) in seen or sorted(set(bounds)) != bounds:
-                continue
-            seen.add(tuple(bounds))
-            yield [replace(whole, lane=lane, rows=rows) for lane, rows in zip(lanes, pairwise(bounds), strict=True)]
+        units = [self._unit(whole, lane) for lane in lanes]
+        speeds = [list(one.values()) for one in by_lane]
+        fastest = max(speeds[0])
+        halves = [speed if speed == fastest else speed / 2 for speed in speeds[0]]
+        unit = max(unit for unit, speed in zip(units, speeds[0], strict=True) if speed == fastest)
+        ways = ((speeds[0], 0), *((one, 0) for one in speeds[1:]), (halves, 0), (speeds[0], -1), (speeds[0], 1))
+        by_speed = (_by_speed(one, unit, shift, extent) for one, shift in (ways if more else ways[:1]))
+        found = chain(by_speed, (_first_done(one, units, extent) for one in speeds))
+        possible = dict.fromkeys(one for one in found if sorted(set(one)) == list(one))
+        for borders in islice(possible, None if more else 1):
+            yield [replace(whole, lane=lane, rows=rows) for lane, rows in zip(lanes, pairwise(borders), strict=True)]
 
-    def _unit(self, cut: PartCut, lanes: Sequence[int]) -> int:
-        """The rows, columns or channels that some arrays do at once, the fewest of them."""
-        accelerators = [self._chip.accelerators[lane] for lane in lanes]
+    def _unit(self, cut: PartCut, lane: int) -> int:
+        """The rows, columns or channels of a cut that an array does at once, in whole words of the DMAs."""
+        one, layers = self._chip.accelerators[lane], [self._graph.layers[index] for index in cut.layers]
         if cut.flat and cut.axis == 1:
-            return min(one.array_columns for one in accelerators)
-        if cut.axis == len(self._graph.layers[cut.layers[-1]].ofm.shape) - 1:
-            return min(one.array_rows for one in accelerators)
+            return one.array_columns
+        if cut.axis == len(layers[-1].ofm.shape) - 1:
+            at_once = (rows_at_a_time(layer, one) for layer in layers if isinstance(layer, Weighted))
+            return lcm(self._chip.dma_alignment, max(at_once, default=1))
         return 1
 
     def _cannot_win(self, cut: PartCut, near: _Near) -> bool:
@@ -683,6 +690,26 @@ def _actions_of(plan: Sequence[FormOfLayers]) -> int:
 def _by_itself(option: Option) -> int:
     """Cycles of a part by itself."""
     return option.profile.cycles
+
+
+def _by_speed(speeds: Sequence[float], unit: int, shift: int, extent: int) -> tuple[int, ...]:
+    """The borders of shares of so many rows or channels by the speeds of lanes, in whole units, moved by some units."""
+    parts = (extent * part / sum(speeds) for part in accumulate(speeds[:-1]))
+    return 0, *(min(max(round(part / unit + shift) * unit, 0), extent) for part in parts), extent
+
+
+def _first_done(speeds: Sequence[float], units: Sequence[int], extent: int) -> tuple[int, ...]:
+    """The borders of shares of so many rows or channels that are done first: each lane does whole units of its own, and
+    all of them at its speed."""
+    counts = [ceil_div(extent, unit) for unit in units]
+    steps = [1 / (speed * count) for speed, count in zip(speeds, counts, strict=True)]  # the time of a unit
+
+    def borders(end: float) -> tuple[int, ...]:
+        shares = (int(end / step + _ROUNDING) * unit for step, unit in zip(steps, units, strict=True))
+        return 0, *(min(border, extent) for border in accumulate(shares))
+
+    ends = sorted(step * many for step, count in zip(steps, counts, strict=True) for many in range(1, count + 1))
+    return next(found for end in ends if (found := borders(end))[-1] == extent)
 
 
 def _style(form: FormOfLayers) -> _Style:

@@ -7,7 +7,7 @@ from plan_samples import Samples, graph_of
 from byoc_hw.accelerator import REFERENCE
 from byoc_hw.plan.array.cost import best_cycles
 from byoc_hw.plan.lanes.cut import Region
-from byoc_hw.plan.lanes.search import _Search
+from byoc_hw.plan.lanes.search import _first_done, _Search
 from byoc_hw.plan.region import plan_region
 from byoc_hw.soc import Soc
 
@@ -54,3 +54,21 @@ def test_layouts_with_packed_rows_are_among_the_first():
             first, second = options[:2]
             assert bool(first.profile.choices.packed) != bool(second.profile.choices.packed)
             assert first.profile.cycles <= second.profile.cycles
+
+
+def test_channels_of_a_depthwise_layer_are_cut_by_what_an_array_does_of_them_at_once():
+    """An array with more rows than the layer has channels, which does these one by one, takes any number of them."""
+    samples = Samples(1)
+    layer = samples.depthwise(samples.tensor((1, 8, 8, 16)), (3, 3), padding=(1, 1, 1, 1))
+    graph, one = graph_of([layer.ifm], [layer], [layer.ofm]), {"array_rows": 32, "depthwise_rows": 1}
+    chip = pair(one, one)
+    search = _Search(Region(graph), chip, [dict.fromkeys((0, 1), best_cycles(layer, chip.accelerators[0]))])
+    cuts = [[part[0].part.cut for part in form] for form in search.forms(0, 1)]
+    assert [(0, 8), (8, 16)] in [[cut.rows for cut in form] for form in cuts if form[0].axis == 3]
+
+
+def test_shares_that_are_done_first_are_whole_units_of_each_accelerator():
+    assert _first_done([2.0, 1.0], [16, 4], 48) == (0, 32, 48)
+    assert _first_done([1.2, 1.0], [8, 2], 16) == (0, 8, 16)
+    assert _first_done([1.0, 1.0, 2.0], [2, 2, 2], 16) == (0, 4, 8, 16)
+    assert _first_done([3.0, 1.0], [16, 4], 48) == (0, 48, 48)  # the faster one by itself
