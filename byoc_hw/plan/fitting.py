@@ -92,7 +92,8 @@ class Fitting:
 
     def smallest(self) -> Fitted:
         """The plans with the smallest arena; of several the one with the least flash, then the fastest."""
-        made = self._made({name: self._sized(name).smallest() for name in self._graphs})
+        smallest = {name: self._sized(name).smallest() for name in self._graphs}
+        made = self._made({name: one for name, one in smallest.items() if one.ram < self._peak(name)})
         fitted = min(made, self.fastest, key=lambda one: one.memory.ram)
         ram = fitted.memory.ram
         return min(fitted, self.with_least_flash(ram) or fitted, key=lambda one: one.flash)
@@ -118,14 +119,19 @@ class Fitting:
         """The fastest plans with which no moment of a region has more bytes in the arena than `room`, if that has
         to be another plan; None where none is found."""
         plans: dict[str, AnySized] = {}
-        for name, border in self._borders.items():
+        for name in self._borders:
             own = room - self._around[name]
-            if self.fastest.plans[name].memory.peak(border.inputs, border.outputs) > own:
+            if self._peak(name) > own:
                 found = self._sized(name).within(own)
                 if found is None:
                     return None
                 plans[name] = found
         return plans
+
+    def _peak(self, name: str) -> int:
+        """The bytes of main memory of a region's fastest plan."""
+        border = self._borders[name]
+        return self.fastest.plans[name].memory.peak(border.inputs, border.outputs)
 
     def _with_flash(self, ram: int, flash: int) -> Fitted | None:
         """Plans that fit `ram` bytes, and `flash` bytes or else the least: cycles are lost where they save the most."""
