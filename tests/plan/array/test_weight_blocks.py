@@ -42,9 +42,9 @@ def test_fewer_blocks_fit_where_three_cannot():
 
 
 def test_parameters_of_all_channels_are_loaded_at_once_where_they_leave_room_for_weights():
-    blocks, all_at_once = Blocks(16, 8), 4 * 64 * PARAMS_BYTES
-    assert params_together(CONV, blocks, accelerator(weights=all_at_once)) == 64
-    assert params_together(CONV, blocks, accelerator(weights=all_at_once - 4)) == 16
+    all_at_once = 4 * 64 * PARAMS_BYTES
+    assert params_together(CONV, 16, all_at_once) == 64
+    assert params_together(CONV, 16, all_at_once - 1) == 16
 
 
 @by_layer
