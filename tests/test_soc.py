@@ -52,13 +52,13 @@ def test_tensors_stay_in_a_memory_that_both_share(digits):
 
 @pytest.mark.slow
 def test_short_queues_hold_no_other_accelerator_back(digits):
-    """The core waits for room in a queue as it waits for a copy: the others go on."""
+    """The core waits for room in a queue as it waits for a copy: the others go on. What is next in that queue is late."""
     chip = byoc_hw.Soc(tuple(replace(one, queue=1) for one in CHIP.accelerators))
     partitioned = byoc_hw.partition_for_hwlib(*byoc_hw.load_tflite(model_path()), accelerator=chip)
     (graph,) = region_graphs(partitioned).values()
     plan = plan_region(graph, chip)
     assert byoc_hw.build(partitioned).run(heldout().images[:1]).cycles.total == plan.cycles
-    assert plan.cycles == plan_region(graph, CHIP).cycles
+    assert plan.cycles <= 1.02 * plan_region(graph, CHIP).cycles
 
 
 @pytest.mark.slow
