@@ -52,7 +52,7 @@ def test_tensors_stay_in_a_memory_that_both_share(digits):
 
 @pytest.mark.slow
 def test_short_queues_hold_no_other_accelerator_back(digits):
-    """The core waits for room in a queue as it waits for a copy: the others go on. What is next in that queue is late."""
+    """The core waits for room in a queue as it waits for a copy: the others go on, and little is late."""
     chip = byoc_hw.Soc(tuple(replace(one, queue=1) for one in CHIP.accelerators))
     partitioned = byoc_hw.partition_for_hwlib(*byoc_hw.load_tflite(model_path()), accelerator=chip)
     (graph,) = region_graphs(partitioned).values()
