@@ -18,7 +18,7 @@ from byoc_hw.arguments import check_flag, check_number, check_type, check_whole,
 from byoc_hw.errors import InvalidInput
 from byoc_hw.graph import LAYER_KINDS, Convolution, Gather, Layer, Ordering, Suppression, Weighted, Whole
 from byoc_hw.html_tables import table_html
-from byoc_hw.integers import ceil_div
+from byoc_hw.integers import ceil_div, even_size
 from byoc_hw.program import ORDERED_TYPES
 from byoc_hw.ratios import is_shift, ratios
 from byoc_hw.tensor import Array, Padding, Pair, Rounding
@@ -199,7 +199,7 @@ def _parts(kernel: Pair, largest: Pair) -> tuple[KernelPart, ...]:
 
 
 def _pieces(extent: int, most: int) -> list[tuple[int, int]]:
-    step = ceil_div(extent, ceil_div(extent, most))
+    step = even_size(extent, most)
     return [(first, min(step, extent - first)) for first in range(0, extent, step)]
 
 

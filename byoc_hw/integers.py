@@ -21,6 +21,11 @@ def piece_sizes(total: int, size: int) -> list[tuple[int, int]]:
     return [(count, piece) for count, piece in ((whole, size), (1, rest)) if count and piece]
 
 
+def even_size(total: int, most: int) -> int:
+    """The size of pieces of `total` that are as large as each other, of as many as pieces of size `most` would be."""
+    return ceil_div(total, ceil_div(total, most))
+
+
 def largest_allowed(limit: int, allowed: Callable[[int], bool]) -> int:
     """The largest allowed value of 1 .. `limit`, 0 if none. All values below an allowed one are allowed."""
     low, high = 0, limit

@@ -134,12 +134,15 @@ class Tiler:
 
     def staying(self, tiling: Tiling) -> int:
         """How many blocks of weights have room at a time, where several come again for each tile of pixels; else 1."""
-        again = tiling.rows_outer and tiling.channels < self.window.out_channels
-        if not isinstance(self.layer, Weighted) or not (self.sliced(tiling) or again):
+        if not isinstance(self.layer, Weighted) or not (self.sliced(tiling) or self._channels_again(tiling)):
             return 1
         beside = self._weights(tiling)[0] if self.sliced(tiling) else 0
         block = round_up(self.block_bytes(tiling), self.alignment)
         return max(1, (self.accelerator.whole_words(self._weight_room) - beside) // block)
+
+    def _channels_again(self, tiling: Tiling) -> bool:
+        """Whether all output channels come again for each tile of pixels, in several tiles."""
+        return tiling.rows_outer and tiling.channels < self.window.out_channels
 
     def block_bytes(self, tiling: Tiling) -> int:
         """Bytes of the largest block of weights, with its parameters if these come with it."""
@@ -242,7 +245,7 @@ class Tiler:
         if self.sliced(tiling):
             pieces = sum(many for many, _ in sizes.depths)
             blocks, often = (count * pieces, 1) if tiling.rows_outer else (pieces, count)
-        elif tiling.rows_outer and tiling.channels < self.window.out_channels:
+        elif self._channels_again(tiling):
             blocks, often = count, 1
         else:
             blocks, passes, often = 1, 1, 1

@@ -192,8 +192,9 @@ def _promising(layer: Layer, found: Sequence[Tiling], accelerator: Accelerator) 
     if not isinstance(form, Window):
         return found[:_MOST_TILINGS]
     tiler = Tiler(layer, form, accelerator)
-    beside = nsmallest(_MOST_TILINGS, found, lambda tiling: tiler.cost(tiling).rank(2, 2))
-    return dict.fromkeys((*beside, *nsmallest(_MOST_TILINGS, found, tiler.cycles)))
+    costs = {tiling: tiler.cost(tiling) for tiling in found}
+    beside = nsmallest(_MOST_TILINGS, found, lambda tiling: costs[tiling].rank(2, 2))
+    return dict.fromkeys((*beside, *nsmallest(_MOST_TILINGS, found, lambda tiling: costs[tiling].cycles())))
 
 
 def packings(mapped: MappedGraph) -> Iterator[MappedGraph]:

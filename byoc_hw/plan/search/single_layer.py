@@ -10,7 +10,7 @@ from math import lcm, prod
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer
-from byoc_hw.integers import ceil_div, largest_allowed, round_up
+from byoc_hw.integers import ceil_div, even_size, largest_allowed, round_up
 from byoc_hw.plan.array.kinds import Alias, CopiesOnly, Entire, Product, Run, Window, geometry, parts_of_kernel
 from byoc_hw.plan.array.tiling import Tiler, TilingCost, tile_geometry
 from byoc_hw.plan.array.transfers import linear_chunks, tile_transfers
@@ -143,7 +143,7 @@ def _products(layer: Layer, form: Product, accelerator: Accelerator) -> Tiling:
             f"{layer.name}: an item of the second input and one row fit local activation memory: {needed(1)} bytes "
             f"needed, {accelerator.activation_memory} bytes there"
         )
-    rows = ceil_div(form.rows, ceil_div(form.rows, most))
+    rows = even_size(form.rows, most)
     if rows < form.rows:
         rows = max(rows - rows % step, 1)
     for nbytes in (form.item_bytes, *(count * each for count in _sizes(form, rows) for each in form.vectors)):
@@ -260,14 +260,14 @@ def _sized(tiling: Tiling, axis: str, size: int) -> Tiling:
 def _next_sizes(total: int, size: int) -> list[int]:
     """The sizes of a part less and of a part more, or of as many more as make parts smaller."""
     parts = ceil_div(total, size)
-    smaller = ceil_div(total, ceil_div(total, size - 1)) if size > 1 else size
+    smaller = even_size(total, size - 1) if size > 1 else size
     return [one for one in (ceil_div(total, max(parts - 1, 1)), smaller) if one != size]
 
 
 def _largest(tiler: Tiler, tiling: Tiling, axis: str, total: int) -> Tiling | None:
     """The tiling with an axis in as few parts as fit; None where no size does."""
     most = largest_allowed(total, lambda size: tiler.fits(_sized(tiling, axis, size)))
-    return _sized(tiling, axis, ceil_div(total, ceil_div(total, most))) if most else None
+    return _sized(tiling, axis, even_size(total, most)) if most else None
 
 
 def _waits(costs: Collection[TilingCost]) -> bool:
@@ -336,7 +336,7 @@ def _tallest(tiler: Tiler, shape: Tiling) -> Tiling:
     """The tiling of that shape with the most rows that fit, all tiles as high as each other."""
     total = tiler.window.rows.ofm
     most = tiler.most_rows(shape)
-    return replace(shape, rows=ceil_div(total, ceil_div(total, most)))
+    return replace(shape, rows=even_size(total, most))
 
 
 def _deepest(tiler: Tiler, columns: int, channels: int) -> Iterator[Tiling]:

@@ -120,7 +120,9 @@ class _Tiles:
         self.group = region.choices.groups[number]
         tiler = Tiler(layer, window, region.accelerator)
         self.sliced, self.staying = tiler.sliced(tiling), tiler.staying(tiling)
-        self.once = isinstance(layer, Weighted) and tiler.params_together(layer, tiling) == layer.out_channels
+        self.once = (
+            self.sliced and isinstance(layer, Weighted) and tiler.params_together(layer, tiling) == layer.out_channels
+        )
         # Blocks that stay have equal places, as any of them may be the next to be loaded over.
         self.place = tiler.block_bytes(tiling) if self.staying > 1 and not self.group.resident else 0
         self.parts = parts_of_kernel(layer, region.accelerator)
@@ -176,7 +178,7 @@ class _Tiles:
             ifm_pixel=ifm_pixel,
             ofm_pixel=ofm_pixel,
             weights=weights,
-            params=self.region.params_at(tile.channel) if self.sliced and self.once else 0,
+            params=self.region.params_at(tile.channel) if self.once else 0,
             padding=(row.pad_before, column.pad_before, row.pad_after, column.pad_after),
             kernel=kernel,
             first=first,
