@@ -8,7 +8,7 @@ copies and jobs that are laid out, so that the outcome is the same on every mach
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from heapq import nsmallest
@@ -56,20 +56,37 @@ def own_layout(graph: Graph, accelerator: Accelerator) -> Layout:
 
 
 def _by_estimates(graph: Graph, accelerator: Accelerator, bound: int) -> list[Layout]:
-    """Plans by estimates, and those that were tried near one of them, the best of which is the last one. A region may
-    have many single layers: of one, plans near its best in tiles and near its best without are tried, but fewer."""
+    """Plans by estimates, and those that were tried near some of them, the best of which is the last one: near the best
+    one with packed rows and without, if both are fast. A region may have many single layers: of one, plans near its
+    best in tiles and near its best without are tried, but fewer."""
     if len(graph.layers) > 1:
         found = laid_out(graph, accelerator, far=_FAR * bound)
-        return [*found, *_nearby(min(found, key=promise), bound, MOST_WORK)]
-    found = laid_out(graph, accelerator, near=NEAR * bound)
-    whole, in_tiles = ([one for one in found if _has_tiles(one) is tiled] for tiled in (False, True))
-    starts = [min(some, key=promise) for some in (whole, in_tiles) if some]
-    tried = sorted((_nearby(start, bound, _WORK_ALONE) for start in starts), key=lambda some: -some[-1].cycles)
+        starts = [min(some, key=promise) for some in _of_each(found, _is_packed)]
+        fast = _AS_FAST * min(promise(start) for start in starts)
+        starts, work = [start for start in starts if promise(start) <= fast], MOST_WORK
+    else:
+        found = laid_out(graph, accelerator, near=NEAR * bound)
+        starts, work = [min(some, key=promise) for some in _of_each(found, _has_tiles)], _WORK_ALONE
+    tried = sorted((_nearby(start, bound, work) for start in starts), key=lambda some: -some[-1].cycles)
     return [*found, *chain.from_iterable(tried)]
+
+
+_AS_FAST = 1.1
+"""How much slower a plan may be for which others near it are tried beside those near the fastest one."""
+
+
+def _of_each(found: Sequence[Layout], kind: Callable[[Layout], bool]) -> list[list[Layout]]:
+    """The plans that are not of a kind, and those that are: one list or two."""
+    both = ([one for one in found if kind(one) is which] for which in (False, True))
+    return [some for some in both if some]
 
 
 def _has_tiles(layout: Layout) -> bool:
     return any(group.tiling is not None for group in layout.choices.groups)
+
+
+def _is_packed(layout: Layout) -> bool:
+    return bool(layout.choices.packed)
 
 
 _FAST = 3
@@ -81,13 +98,11 @@ _BUSY = 2
 
 def cut_finely(found: Layout, tried: Sequence[Layout]) -> Layout:
     """The best of a plan and of those that were tried, with copies and jobs cut where engines wait."""
-    whole = [one for one in tried if all(group.pieces == 1 for group in one.choices.groups)]  # more of it can be cut
-    plans = (
-        found,
-        *nsmallest(_FAST, tried, _cycles),
-        *nsmallest(_FAST, whole, _cycles),
-        *nsmallest(_BUSY, tried, _least),
-    )
+    plans = [found]
+    for some in _of_each(tried, _is_packed):
+        if min(map(_cycles, some)) <= _AS_FAST * found.cycles:
+            whole = [one for one in some if all(group.pieces == 1 for group in one.choices.groups)]  # can be cut more
+            plans += nsmallest(_FAST, some, _cycles) + nsmallest(_FAST, whole, _cycles) + nsmallest(_BUSY, some, _least)
     best = found
     for one in {plan.choices: plan for plan in plans}.values():
         if not one.choices.apart and one.order.jobs and 2 * len(one.work.ops) <= MOST_ORDERED:
