@@ -150,7 +150,7 @@ def test_both_mappings_are_searched_where_the_dma_takes_longer_than_the_jobs(mon
 
 
 def test_both_mappings_are_searched_where_their_plans_take_about_as_long():
-    """With packed rows, more copies are in the way at first, and once they come at other times fewer cycles are left."""
+    """With packed rows more copies are in the way at first, and once they come at other times fewer cycles are left."""
     samples = Samples(100)
     layers = [samples.conv2d(samples.tensor((1, 6, 6, 8)), 16, (1, 1))]
     layers.append(samples.depthwise(layers[-1].ofm, (3, 3), padding=(1, 1, 1, 1)))
