@@ -12,6 +12,7 @@ from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer
 from byoc_hw.integers import ceil_div, even_size, largest_allowed, round_up
 from byoc_hw.plan.array.kinds import Alias, CopiesOnly, Entire, Product, Run, Window, geometry, parts_of_kernel
+from byoc_hw.plan.array.packing import least_packed, packs_tiles
 from byoc_hw.plan.array.tiling import Tiler, TilingCost, tile_geometry
 from byoc_hw.plan.array.transfers import linear_chunks, tile_transfers
 from byoc_hw.plan.choices import Tiling
@@ -47,7 +48,9 @@ def _cheapest(alike: AlikeLayer, accelerator: Accelerator, even: bool, weight_ro
     costs = _candidates(tiler, even)
     if not costs:
         raise PlanError(_too_large(tiler))
-    return tuple(dict.fromkeys(_first_allowed(tiler, costs, room) for room in (1, 2)))
+    packed = _packed(tiler, costs)
+    kinds = (costs | packed, costs) if packed else (costs,)
+    return tuple(dict.fromkeys(_first_allowed(tiler, some, room) for some in kinds for room in (1, 2)))
 
 
 def _first_allowed(tiler: Tiler, costs: Mapping[Tiling, TilingCost], room: int) -> Tiling:
@@ -165,12 +168,16 @@ def _dma_problem(tiler: Tiler, tiling: Tiling) -> str | None:
         return None
     window = tiler.window
     for tile in tiles(window, tiling):
-        for box, axis, channels, nbytes in (
-            (tile.ifm, window.columns.ifm, window.ifm_channels, tiler.layer.ifm.nbytes),
-            (tile.ofm, window.columns.ofm, window.out_channels, tiler.layer.ofm.nbytes),
+        packing = tiler.packing(tile.row, tile.column) if tiling.packed else None
+        pitch, head = (0, 0) if packing is None else (packing.pitch, packing.head * tile.ifm.extents[2])
+        for box, axis, channels, nbytes, start in (
+            (tile.ifm, window.columns.ifm, window.ifm_channels, tiler.layer.ifm.nbytes, head),
+            (tile.ofm, window.columns.ofm, window.out_channels, tiler.layer.ofm.nbytes, 0),
         ):
-            for move in tile_transfers(box, axis, channels):
-                whole = padded_end(move, nbytes, prod(box.extents), alignment)
+            size = prod(box.extents) if packing is None else packing.nbytes(tile.ifm.extents)
+            fills = () if packing is None else packing.fills(tile.ifm.extents, tiler.accelerator)
+            for move in (*fills, *tile_transfers(box, axis, channels, pitch, start)):
+                whole = padded_end(move, nbytes, size, alignment)
                 problem = misalignment(whole.load(_MAIN, _LOCAL), alignment)
                 if problem is not None:
                     return problem
@@ -219,6 +226,25 @@ def _candidates(tiler: Tiler, even: bool) -> dict[Tiling, TilingCost]:
     return found
 
 
+def _packed(tiler: Tiler, known: Mapping[Tiling, TilingCost]) -> dict[Tiling, TilingCost]:
+    """Tilings with packed rows that fit, with their costs; none where these cannot take the array fewer cycles, or the
+    layer is in one tile: stripes are packed as well."""
+    layer, window, accelerator = tiler.layer, tiler.window, tiler.accelerator
+    jobs, total = min(cost.jobs for cost in known.values()), (window.rows.ofm, window.columns.ofm)
+    one_tile = any((tiling.rows, tiling.columns) == total for tiling in known)
+    if one_tile or not packs_tiles(layer, accelerator) or jobs <= least_packed(layer, accelerator):
+        return {}
+    found: dict[Tiling, TilingCost] = {}
+    for width in dict.fromkeys(ceil_div(total[1], count) for count in _PARTS if count <= total[1]):
+        for channels in _divisions(window.group_channels, accelerator.array_rows):
+            for shape in _deepest(tiler, replace(Tiling(1, width, channels, window.in_channels), packed=True)):
+                for tiling in _orders(tiler, _tallest(tiler, shape)):
+                    found[tiling] = tiler.cost(tiling)
+    for room in (1, 2):
+        _improve(tiler, found, room)
+    return found
+
+
 def _improve(tiler: Tiler, found: dict[Tiling, TilingCost], room: int) -> None:
     """Add tilings near the cheapest one with room for so many tiles, as long as one of them is cheaper."""
 
@@ -254,7 +280,7 @@ def _totals(window: Window) -> dict[str, int]:
 
 def _sized(tiling: Tiling, axis: str, size: int) -> Tiling:
     sizes = {name: getattr(tiling, name) for name in ("rows", "columns", "channels", "depth")} | {axis: size}
-    return Tiling(**sizes, rows_outer=tiling.rows_outer, whole_ifm=tiling.whole_ifm)
+    return Tiling(**sizes, rows_outer=tiling.rows_outer, whole_ifm=tiling.whole_ifm, packed=tiling.packed)
 
 
 def _next_sizes(total: int, size: int) -> list[int]:
@@ -320,7 +346,7 @@ def _fitting(tiler: Tiler, columns: tuple[int, ...], channels: tuple[int, ...]) 
     """For each width and number of channels the deepest, then tallest, tiles that fit; both loop orders."""
     for width in columns:
         for count in channels:
-            for shape in _deepest(tiler, width, count):
+            for shape in _deepest(tiler, Tiling(1, width, count, tiler.window.in_channels)):
                 yield from _orders(tiler, _tallest(tiler, shape))
 
 
@@ -339,9 +365,8 @@ def _tallest(tiler: Tiler, shape: Tiling) -> Tiling:
     return replace(shape, rows=even_size(total, most))
 
 
-def _deepest(tiler: Tiler, columns: int, channels: int) -> Iterator[Tiling]:
+def _deepest(tiler: Tiler, shape: Tiling) -> Iterator[Tiling]:
     """One output row with all input channels, or else with the largest slices that fit."""
-    shape = Tiling(1, columns, channels, tiler.window.in_channels)
     if tiler.fits(shape):
         yield shape
     elif tiler.window.sums:
