@@ -405,7 +405,8 @@ class TuningSpace:
     (`hold`), to overlap copies with the jobs of the stripe before (`overlap`), to keep weights for all
     stripes (`resident`), to tile a layer by itself along every axis (`tile`), and to compute groups of layers in
     patches of rows and columns and in slices of channels (`patches`), and to keep rows that two stripes share in main
-    memory (`halos`), and to pack the rows of whole images (`pack`). A layer that fits in no other way is tiled in any case.
+    memory (`halos`), and to pack the rows of whole images (`pack`). A layer that fits in no other way is tiled in any
+    case.
     """
 
     longest_group: int = 8

@@ -72,18 +72,6 @@ def tile_geometry(layer: Layer) -> Geometry:
     return replace(form, rows=replace(form.rows, ifm=1, ofm=1), columns=pixels)
 
 
-class _Row(NamedTuple):
-    """A row of a tile: its columns, and whether rows are packed; the inputs that it reads, in so many channels, its
-    output channels, and the bytes of each partial sum."""
-
-    columns: int
-    packed: bool
-    inputs: int
-    depth: int
-    channels: int
-    psum_bytes: int
-
-
 class _Sizes(NamedTuple):
     """How often each size of tiles occurs: in rows and columns, in output channels, and in slices of input channels."""
 
@@ -119,41 +107,33 @@ class Tiler:
 
     def layout(self, tiling: Tiling) -> LocalLayout:
         """Inputs at 0, then outputs, then partial sums; parameters at 0, then weights."""
-        return LocalLayout(*self._activations(tiling.rows, self._of_row(tiling)), *self._weights(tiling))
+        return LocalLayout(*self._activations(tiling.rows, tiling, *self._each(tiling)), *self._weights(tiling))
 
-    def _of_row(self, tiling: Tiling) -> _Row:
-        """What a row of a tile takes."""
-        depth = self.ifm_channels(tiling)[0][1]
-        return _Row(
-            tiling.columns,
-            tiling.packed,
-            self.window.columns.largest_ifm(tiling.columns) * depth,
-            depth,
-            tiling.channels,
-            PSUM_BYTES * self.has_partial_sums(tiling),
-        )
+    def _each(self, tiling: Tiling) -> tuple[int, int]:
+        """Bytes of a pixel of a tile's input, and of the partial sum of an output."""
+        return self.layer.ifm.bytes_of(self.ifm_channels(tiling)[0][1]), PSUM_BYTES * self.has_partial_sums(tiling)
 
-    def _activations(self, rows: int, row: _Row) -> tuple[int, int, int]:
+    def _activations(self, rows: int, tiling: Tiling, pixel: int, psum_bytes: int) -> tuple[int, int, int]:
         """Where outputs and partial sums of a tile of so many rows start, and where it ends."""
-        inputs, outputs = self.window.rows.largest_ifm(rows) * row.inputs, rows * row.columns * row.channels
-        if row.packed:
-            pixels, made = self._packed_pixels(rows, row.columns)
-            inputs, outputs = pixels * row.depth, made * row.channels
-        ofm = round_up(self.layer.ifm.bytes_of(inputs), self.alignment)
+        read, written = (
+            self._packed_pixels(rows, tiling.columns) if tiling.packed else self._pixels(rows, tiling.columns)
+        )
+        outputs = written * tiling.channels
+        ofm = round_up(read * pixel, self.alignment)
         end = ofm + self.layer.ofm.bytes_of(outputs)
         psum = round_up(end, self.alignment)
-        return ofm, psum, psum + row.psum_bytes * outputs if row.psum_bytes else end
+        return ofm, psum, psum + psum_bytes * outputs if psum_bytes else end
+
+    def _pixels(self, rows: int, columns: int) -> tuple[int, int]:
+        """The most pixels of the input of tiles of so many rows and columns, and those of the output."""
+        return self.window.rows.largest_ifm(rows) * self.window.columns.largest_ifm(columns), rows * columns
 
     def _packed_pixels(self, rows: int, columns: int) -> tuple[int, int]:
-        """The most pixels of the input, and of the output, of tiles of so many packed rows and columns."""
+        """The same of tiles whose rows are packed, with what lies around and between them."""
         key = rows, columns
         if key not in self._packed:
-            tiles = [
-                (self.packing(row, column), row, column)
-                for (row, _), (column, _) in product(
-                    _distinct(self.window.rows, rows), _distinct(self.window.columns, columns)
-                )
-            ]
+            cuts = product(_distinct(self.window.rows, rows), _distinct(self.window.columns, columns))
+            tiles = [(self.packing(row, column), row, column) for (row, _), (column, _) in cuts]
             self._packed[key] = (
                 max(one.nbytes((row.ifm_size, column.ifm_size, 1)) for one, row, column in tiles),
                 max(one.pixels(row.size, column.size) for one, row, column in tiles),
@@ -226,17 +206,17 @@ class Tiler:
 
     def fits(self, tiling: Tiling) -> bool:
         """Whether a tile fits both local memories."""
-        return self._weights_fit(tiling) and self._rows_fit(tiling.rows, self._of_row(tiling))
+        return self._weights_fit(tiling) and self._rows_fit(tiling.rows, tiling, *self._each(tiling))
 
     def most_rows(self, tiling: Tiling) -> int:
         """The most rows that such a tile fits with, 0 if none."""
         if not self._weights_fit(tiling):
             return 0
-        row = self._of_row(tiling)
-        return largest_allowed(self.window.rows.ofm, lambda rows: self._rows_fit(rows, row))
+        each = self._each(tiling)
+        return largest_allowed(self.window.rows.ofm, lambda rows: self._rows_fit(rows, tiling, *each))
 
-    def _rows_fit(self, rows: int, row: _Row) -> bool:
-        return self._activations(rows, row)[2] <= self.room
+    def _rows_fit(self, rows: int, tiling: Tiling, pixel: int, psum_bytes: int) -> bool:
+        return self._activations(rows, tiling, pixel, psum_bytes)[2] <= self.room
 
     @cached_property
     def room(self) -> int:

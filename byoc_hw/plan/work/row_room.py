@@ -124,9 +124,7 @@ def zero_points(
         yield _filled(region, layer, storage, buffer, move, _zero_point(storage))
 
 
-def _filled(
-    region: WorkBuilder, layer: int, storage: Storage, buffer: LocalBuffer, move: Transfer, value: int
-) -> Op:
+def _filled(region: WorkBuilder, layer: int, storage: Storage, buffer: LocalBuffer, move: Transfer, value: int) -> Op:
     """Fill a part of a buffer. A copy of two rows touches nothing between them."""
     _, address = region.flash.filled(value, move.rows * move.nbytes)
     op = copy_op(layer, move, Home(storage, address), buffer, True, region.accelerator)
