@@ -21,7 +21,7 @@ from byoc_hw.plan.array.connected import connected
 from byoc_hw.plan.array.cost import best_cycles, copy_cycles, is_pointwise
 from byoc_hw.plan.array.kinds import Run, Window, geometry, job_cycles
 from byoc_hw.plan.array.transfers import Transfer
-from byoc_hw.plan.array.window import Extent, Extents, Place, extents
+from byoc_hw.plan.array.window import Extent, Extents, Place, extents, row_bytes
 from byoc_hw.tensor import Pair, Tensor
 
 MOST_FILLED = 1024
@@ -129,6 +129,20 @@ def packs_tiles(layer: Layer, accelerator: Accelerator) -> bool:
     if not accelerator.packed_rows or not may_pack(layer) or not isinstance(form, Window) or is_pointwise(layer):
         return False
     return all(max(axis.before, axis.after) < axis.reach for axis in (form.rows, form.columns))
+
+
+_STRIPE = 4
+"""The rows of a stripe, of which local memory has room for two, where packed stripes are as good as tiles."""
+
+
+def worth_packing_tiles(layer: Layer, accelerator: Accelerator) -> bool:
+    """Whether tiles with packed rows are tried: where there may be some, and no room for stripes of a few rows."""
+    form = geometry(layer)
+    if not packs_tiles(layer, accelerator) or not isinstance(form, Window):
+        return False
+    rows = min(_STRIPE, form.rows.ofm)
+    nbytes = form.rows.largest_ifm(rows) * row_bytes(layer.ifm) + rows * row_bytes(layer.ofm)
+    return 2 * nbytes > accelerator.activation_memory
 
 
 @dataclass(frozen=True)

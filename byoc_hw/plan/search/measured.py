@@ -16,7 +16,7 @@ from itertools import pairwise
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer
 from byoc_hw.plan.array.mapped import MappedGraph
-from byoc_hw.plan.array.packing import packs_tiles
+from byoc_hw.plan.array.packing import worth_packing_tiles
 from byoc_hw.plan.array.weight_blocks import all_bytes
 from byoc_hw.plan.bound.latency import reads_all
 from byoc_hw.plan.bound.ways import least_alone
@@ -240,8 +240,8 @@ def _runs(choices: Choices) -> list[tuple[int, int]]:
 
 def _least_jobs(index: int, mapped: MappedGraph) -> float:
     """Cycles that no jobs of a layer go below, in tiles or not."""
-    layer, known = mapped.mapping.layers[index], mapped.cycles_of(index)
-    return min(known, least_alone([layer], mapped.accelerator)) if packs_tiles(layer, mapped.accelerator) else known
+    layer, accelerator, known = mapped.mapping.layers[index], mapped.accelerator, mapped.cycles_of(index)
+    return min(known, least_alone([layer], accelerator)) if worth_packing_tiles(layer, accelerator) else known
 
 
 def _least_alone(index: int, mapped: MappedGraph) -> float:

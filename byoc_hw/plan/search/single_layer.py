@@ -12,7 +12,7 @@ from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer
 from byoc_hw.integers import ceil_div, even_size, largest_allowed, round_up
 from byoc_hw.plan.array.kinds import Alias, CopiesOnly, Entire, Product, Run, Window, geometry, parts_of_kernel
-from byoc_hw.plan.array.packing import least_packed, packs_tiles
+from byoc_hw.plan.array.packing import least_packed, worth_packing_tiles
 from byoc_hw.plan.array.tiling import Tiler, TilingCost, tile_geometry
 from byoc_hw.plan.array.transfers import linear_chunks, tile_transfers
 from byoc_hw.plan.choices import Tiling
@@ -29,13 +29,17 @@ def single_tiling(layer: Layer, accelerator: Accelerator) -> Tiling | None:
     Raises `PlanError` naming the layer with the memory that its smallest tile does not fit, or with
     the DMA's rule that its cheapest tiling breaks.
     """
-    return next(iter(_cheapest(AlikeLayer.of(layer), accelerator, True, accelerator.weight_memory)), None)
+    packs = worth_packing_tiles(layer, accelerator)
+    return next(iter(_cheapest(AlikeLayer.of(layer), accelerator, True, accelerator.weight_memory, packs)), None)
 
 
 @lru_cache(maxsize=4096)
-def _cheapest(alike: AlikeLayer, accelerator: Accelerator, even: bool, weight_room: int) -> tuple[Tiling, ...]:
+def _cheapest(
+    alike: AlikeLayer, accelerator: Accelerator, even: bool, weight_room: int, packs: bool
+) -> tuple[Tiling, ...]:
     """The tiling of a layer with the fewest cycles of copies and jobs one after the other, and the one with the fewest
-    if the array computes while the DMA copies. Blocks of weights stay in so many bytes."""
+    if the array computes while the DMA copies. Blocks of weights stay in so many bytes. If it `packs`, rows may be
+    packed, and where that is the cheapest, the same two without come behind."""
     layer, form = alike.layer, tile_geometry(alike.layer)
     _check_steps(layer, accelerator)
     if isinstance(form, Run):
@@ -48,7 +52,7 @@ def _cheapest(alike: AlikeLayer, accelerator: Accelerator, even: bool, weight_ro
     costs = _candidates(tiler, even)
     if not costs:
         raise PlanError(_too_large(tiler))
-    packed = _packed(tiler, costs)
+    packed = _packed(tiler, costs) if packs else {}
     kinds = (costs | packed, costs) if packed else (costs,)
     return tuple(dict.fromkeys(_first_allowed(tiler, some, room) for some in kinds for room in (1, 2)))
 
@@ -69,6 +73,7 @@ def tilings(
     """Tilings of a layer that are sized for parts of the local memories: for so many tiles, and so many blocks of
     weights, at a time. With `even`, tiles that leave a part of the array idle are tried where it waits for the DMA."""
     seen: set[Tiling] = set()
+    packs = worth_packing_tiles(layer, accelerator)
     for activations, weights in parts:
         part = replace(
             accelerator,
@@ -76,7 +81,7 @@ def tilings(
             weight_memory=max(accelerator.weight_memory // weights, 1),
         )
         try:
-            found = _cheapest(AlikeLayer.of(layer), part, even, accelerator.weight_memory)
+            found = _cheapest(AlikeLayer.of(layer), part, even, accelerator.weight_memory, packs)
         except PlanError:
             continue  # a larger part may do
         yield from (tiling for tiling in found if tiling not in seen)
@@ -227,15 +232,13 @@ def _candidates(tiler: Tiler, even: bool) -> dict[Tiling, TilingCost]:
 
 
 def _packed(tiler: Tiler, known: Mapping[Tiling, TilingCost]) -> dict[Tiling, TilingCost]:
-    """Tilings with packed rows that fit, with their costs; none where these cannot take the array fewer cycles, or the
-    layer is in one tile: stripes are packed as well."""
-    layer, window, accelerator = tiler.layer, tiler.window, tiler.accelerator
-    jobs, total = min(cost.jobs for cost in known.values()), (window.rows.ofm, window.columns.ofm)
-    one_tile = any((tiling.rows, tiling.columns) == total for tiling in known)
-    if one_tile or not packs_tiles(layer, accelerator) or jobs <= least_packed(layer, accelerator):
+    """Tilings with packed rows that fit, with their costs; none where these cannot take the array fewer cycles."""
+    window, accelerator = tiler.window, tiler.accelerator
+    if min(cost.jobs for cost in known.values()) <= least_packed(tiler.layer, accelerator):
         return {}
     found: dict[Tiling, TilingCost] = {}
-    for width in dict.fromkeys(ceil_div(total[1], count) for count in _PARTS if count <= total[1]):
+    total = window.columns.ofm
+    for width in dict.fromkeys(ceil_div(total, count) for count in _PARTS if count <= total):
         for channels in _divisions(window.group_channels, accelerator.array_rows):
             for shape in _deepest(tiler, replace(Tiling(1, width, channels, window.in_channels), packed=True)):
                 for tiling in _orders(tiler, _tallest(tiler, shape)):
