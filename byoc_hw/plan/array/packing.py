@@ -109,7 +109,7 @@ class Packing:
 
 
 def filling_cycles(moves: Iterable[Transfer], accelerator: Accelerator) -> int:
-    """Cycles of copies."""
+    """Cycles of the copies that fill the room around rows."""
     return sum(copy_cycles(move.nbytes, move.rows, accelerator) for move in moves)
 
 
@@ -132,7 +132,7 @@ def packs_tiles(layer: Layer, accelerator: Accelerator) -> bool:
 
 
 _STRIPE = 4
-"""The rows of a stripe, of which local memory has room for two, where packed stripes are as good as tiles."""
+"""The rows of a stripe: where local memory has room for two of these, packed stripes are as good as tiles."""
 
 
 def worth_packing_tiles(layer: Layer, accelerator: Accelerator) -> bool:

@@ -14,12 +14,12 @@ from byoc_hw.integers import ceil_div, even_size, largest_allowed, round_up
 from byoc_hw.plan.array.kinds import Alias, CopiesOnly, Entire, Product, Run, Window, geometry, parts_of_kernel
 from byoc_hw.plan.array.packing import least_packed, worth_packing_tiles
 from byoc_hw.plan.array.tiling import Tiler, TilingCost, tile_geometry
-from byoc_hw.plan.array.transfers import linear_chunks, tile_transfers
+from byoc_hw.plan.array.transfers import Transfer, linear_chunks, tile_transfers
 from byoc_hw.plan.choices import Tiling
 from byoc_hw.plan.search.alike import AlikeLayer
 from byoc_hw.plan.steps import ACTIVATIONS, SCRATCH, Address, Copy
 from byoc_hw.plan.work.ops import misalignment, padded_end
-from byoc_hw.plan.work.tiles import tiles
+from byoc_hw.plan.work.tiles import Tile, tiles
 
 
 def single_tiling(layer: Layer, accelerator: Accelerator) -> Tiling | None:
@@ -171,22 +171,27 @@ def _dma_problem(tiler: Tiler, tiling: Tiling) -> str | None:
     alignment = tiler.accelerator.dma_alignment
     if alignment == 1:
         return None
-    window = tiler.window
-    for tile in tiles(window, tiling):
-        packing = tiler.packing(tile.row, tile.column) if tiling.packed else None
-        pitch, head = (0, 0) if packing is None else (packing.pitch, packing.head * tile.ifm.extents[2])
-        for box, axis, channels, nbytes, start in (
-            (tile.ifm, window.columns.ifm, window.ifm_channels, tiler.layer.ifm.nbytes, head),
-            (tile.ofm, window.columns.ofm, window.out_channels, tiler.layer.ofm.nbytes, 0),
-        ):
-            size = prod(box.extents) if packing is None else packing.nbytes(tile.ifm.extents)
-            fills = () if packing is None else packing.fills(tile.ifm.extents, tiler.accelerator)
-            for move in (*fills, *tile_transfers(box, axis, channels, pitch, start)):
-                whole = padded_end(move, nbytes, size, alignment)
-                problem = misalignment(whole.load(_MAIN, _LOCAL), alignment)
-                if problem is not None:
-                    return problem
+    for tile in tiles(tiler.window, tiling):
+        for move in _moves(tiler, tiling, tile):
+            problem = misalignment(move.load(_MAIN, _LOCAL), alignment)
+            if problem is not None:
+                return problem
     return None
+
+
+def _moves(tiler: Tiler, tiling: Tiling, tile: Tile) -> Iterator[Transfer]:
+    """The copies of a tile's input and output, and of zero points."""
+    window, alignment = tiler.window, tiler.accelerator.dma_alignment
+    sizes, pitch, start = (prod(tile.ifm.extents), prod(tile.ofm.extents)), 0, 0
+    if tiling.packed:
+        packing, (height, width, channels) = tiler.packing(tile.row, tile.column), tile.ofm.extents
+        yield from packing.fills(tile.ifm.extents, tiler.accelerator)
+        sizes = packing.nbytes(tile.ifm.extents), packing.pixels(height, width) * channels
+        pitch, start = packing.pitch, packing.head * tile.ifm.extents[2]
+    for move in tile_transfers(tile.ifm, window.columns.ifm, window.ifm_channels, pitch, start):
+        yield padded_end(move, tiler.layer.ifm.nbytes, sizes[0], alignment)
+    for move in tile_transfers(tile.ofm, window.columns.ofm, window.out_channels, pitch):
+        yield padded_end(move, tiler.layer.ofm.nbytes, sizes[1], alignment)
 
 
 _LOCAL, _MAIN = Address(ACTIVATIONS), Address(SCRATCH)

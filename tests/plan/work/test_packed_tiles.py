@@ -77,12 +77,13 @@ def test_tiles_of_the_same_input_differ_where_their_padding_does():
     assert len(jobs(plan)) == 2
 
 
-@pytest.mark.parametrize("width", [4, 16])
-def test_narrow_tiles_fill_the_columns_of_the_array(width):
+@pytest.mark.parametrize(("width", "alignment"), [(4, 1), (16, 1), (16, 4)])
+def test_narrow_tiles_fill_the_columns_of_the_array(width, alignment):
     """Local memory holds a few pixels of many channels."""
     samples = Samples()
     layer = samples.conv2d(samples.tensor((1, 24, 24, 64)), 32, padding=SAME)
     hardware = replace(REFERENCE, activation_memory=4 * KIB, array_columns=32, dma_width=width)
+    hardware = replace(hardware, dma_alignment=alignment)
     layout = lay_out_region(single(layer), hardware)
     assert any(group.tiling is not None and group.tiling.packed for group in layout.choices.groups)
     assert layout.cycles < 0.9 * lay_out_region(single(layer), replace(hardware, packed_rows=False)).cycles
