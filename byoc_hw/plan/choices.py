@@ -32,10 +32,7 @@ class Tiling:
 
     def plain(self) -> dict[str, Any]:
         """As a JSON value."""
-        plain = dict(vars(self))
-        if not plain.pop("packed"):
-            return plain
-        return plain | {"packed": True}
+        return {name: value for name, value in vars(self).items() if name != "packed" or value}
 
     def __str__(self) -> str:
         order = ", rows outer" if self.rows_outer else ""

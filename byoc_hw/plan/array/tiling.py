@@ -115,9 +115,7 @@ class Tiler:
 
     def _activations(self, rows: int, tiling: Tiling, pixel: int, psum_bytes: int) -> tuple[int, int, int]:
         """Where outputs and partial sums of a tile of so many rows start, and where it ends."""
-        read, written = (
-            self._packed_pixels(rows, tiling.columns) if tiling.packed else self._pixels(rows, tiling.columns)
-        )
+        read, written = (self._packed_pixels if tiling.packed else self._pixels)(rows, tiling.columns)
         outputs = written * tiling.channels
         ofm = round_up(read * pixel, self.alignment)
         end = ofm + self.layer.ofm.bytes_of(outputs)
