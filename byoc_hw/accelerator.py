@@ -405,7 +405,8 @@ class TuningSpace:
     (`hold`), to overlap copies with the jobs of the stripe before (`overlap`), to keep weights for all
     stripes (`resident`), to tile a layer by itself along every axis (`tile`), and to compute groups of layers in
     patches of rows and columns and in slices of channels (`patches`), and to keep rows that two stripes share in main
-    memory (`halos`). A layer that fits in no other way is tiled in any case.
+    memory (`halos`), and to pack the rows of whole images (`pack`). A layer that fits in no other way is tiled in any
+    case.
     """
 
     longest_group: int = 8
@@ -428,6 +429,8 @@ class TuningSpace:
     """Whether layers that take turns may be cut in columns and slices of channels, too."""
     halos: bool = True
     """Whether rows that two stripes share may be kept in main memory, not computed for both."""
+    pack: bool = True
+    """Whether images may have packed rows from layer to layer."""
 
     def __post_init__(self) -> None:
         check_whole("tuning space: longest_group", self.longest_group, 1)
@@ -435,7 +438,7 @@ class TuningSpace:
             numbers = isinstance(values, tuple) and all(type(value) is int and value >= 1 for value in values)
             if not numbers or 1 not in values:
                 raise InvalidInput(f"tuning space: {what} are numbers of at least 1, and 1 is one: got {values}")
-        for what in ("swap", "hold", "overlap", "resident", "tile", "patches", "halos"):
+        for what in ("swap", "hold", "overlap", "resident", "tile", "patches", "halos", "pack"):
             check_flag(f"tuning space: {what}", getattr(self, what))
 
 

@@ -54,7 +54,8 @@ _CHOICES = structure(
                 {
                     "tiling": structure(
                         dict.fromkeys(("rows", "columns", "channels", "depth"), _COUNT)
-                        | dict.fromkeys(("rows_outer", "whole_ifm"), boolean)
+                        | dict.fromkeys(("rows_outer", "whole_ifm"), boolean),
+                        {"packed": boolean},
                     ),
                     **dict.fromkeys(("columns", "slices", "pieces"), _COUNT),
                     "kept": list_of(integer(high=_LARGEST)),

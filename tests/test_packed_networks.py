@@ -1,4 +1,5 @@
-"""Packed rows in C: a residual network of narrow images gives TVM's bits, whole and in stripes, in fewer cycles."""
+"""Packed rows in C: a residual network of narrow images gives TVM's bits, whole and in stripes, in fewer cycles; and so
+does a layer in tiles."""
 
 from dataclasses import replace
 
@@ -8,6 +9,8 @@ from relay_samples import Add, Conv, Quantized, module, variable
 
 import byoc_hw
 from byoc_hw.accelerator import REFERENCE
+from byoc_hw.compiler import region_graphs
+from byoc_hw.plan.region import lay_out_region
 
 SPARE = {"activation_memory": 4096, "weight_memory": 4096, "dma_alignment": 4}
 ONE, TWO, THREE, FOUR = (Quantized(0.05, zero_point) for zero_point in (5, -7, 3, 11))
@@ -46,3 +49,18 @@ def test_a_network_of_narrow_images_is_packed_and_exact(numbers):
         cycles[packed] = project.schedule.cycles
     assert_equals_tvm(project, partitioned, mod, list(input_arrays(mod, 1)), SANITIZED)
     assert cycles[True] < 0.85 * cycles[False]
+
+
+@pytest.mark.slow
+def test_a_layer_in_tiles_with_packed_rows_is_exact():
+    """Local memory holds a few pixels of many channels."""
+    x = variable((1, 13, 13, 64), name="x")
+    mod = module(Conv(13, 13, 64, 32, padding=(1, 1, 1, 1), **between(ONE, TWO)).expr(x), x)
+    accelerator = replace(REFERENCE, label="TINY", activation_memory=4096, array_columns=32, dma_width=4)
+    partitioned = byoc_hw.partition_for_hwlib(mod, accelerator=accelerator)
+    (graph,) = region_graphs(partitioned).values()
+    layout = lay_out_region(graph, accelerator)
+    assert any(group.tiling is not None and group.tiling.packed for group in layout.choices.groups)
+    project = byoc_hw.build(partitioned)
+    assert project.schedule.cycles == layout.cycles
+    assert_equals_tvm(project, partitioned, mod, list(input_arrays(mod, 1)), SANITIZED)

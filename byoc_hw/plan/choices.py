@@ -19,6 +19,7 @@ class Tiling:
 
     Channels are the outer loop, so that weights are loaded once, unless `rows_outer`. With
     `whole_ifm` the input tile holds all input channels though only a slice of weights fits.
+    If it is `packed`, a job takes all rows of a tile as one.
     """
 
     rows: int
@@ -27,10 +28,16 @@ class Tiling:
     depth: int
     rows_outer: bool = False
     whole_ifm: bool = False
+    packed: bool = False
+
+    def plain(self) -> dict[str, Any]:
+        """As a JSON value."""
+        return {name: value for name, value in vars(self).items() if name != "packed" or value}
 
     def __str__(self) -> str:
         order = ", rows outer" if self.rows_outer else ""
-        return f"{self.rows}x{self.columns}x{self.channels} from {self.depth} channels{order}"
+        packed = ", rows packed" if self.packed else ""
+        return f"{self.rows}x{self.columns}x{self.channels} from {self.depth} channels{order}{packed}"
 
 
 PIECES = (1, 4)
@@ -94,7 +101,7 @@ class Group:
             "resident": self.resident,
         }
         if self.tiling is not None:
-            plain["tiling"] = vars(self.tiling)
+            plain["tiling"] = self.tiling.plain()
         for name in ("columns", "slices", "pieces"):
             if getattr(self, name) > 1:
                 plain[name] = getattr(self, name)
@@ -248,9 +255,11 @@ def _group(plain: Mapping[str, Any]) -> Group:
     )
 
 
-def _tiling(rows: int, columns: int, channels: int, depth: int, rows_outer: bool, whole_ifm: bool) -> Tiling:
+def _tiling(
+    rows: int, columns: int, channels: int, depth: int, rows_outer: bool, whole_ifm: bool, packed: bool = False
+) -> Tiling:
     sizes = _positive(rows), _positive(columns), _positive(channels), _positive(depth)
-    return Tiling(*sizes, rows_outer=bool(rows_outer), whole_ifm=bool(whole_ifm))
+    return Tiling(*sizes, rows_outer=bool(rows_outer), whole_ifm=bool(whole_ifm), packed=bool(packed))
 
 
 def _blocks(plain: Sequence[int] | None) -> Blocks | None:

@@ -28,7 +28,10 @@ def accelerator(rng: Random) -> Accelerator:
     space = TuningSpace(
         longest_group=rng.choice([1, 2, 8]),
         stripes=rng.choice([(1,), (1, 2, 3), TuningSpace().stripes]),
-        **{flag: rng.random() < 0.8 for flag in ("swap", "hold", "overlap", "resident", "tile", "patches", "halos")},
+        **{
+            flag: rng.random() < 0.8
+            for flag in ("swap", "hold", "overlap", "resident", "tile", "patches", "halos", "pack")
+        },
     )
     return replace(
         REFERENCE,

@@ -318,6 +318,7 @@ tilings = st.builds(
     st.integers(1, 26),
     st.booleans(),
     st.booleans(),
+    st.booleans(),
 )
 
 

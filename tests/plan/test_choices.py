@@ -21,8 +21,11 @@ CHOICES = Choices(
 )
 
 
-def test_choices_survive_a_file():
-    assert from_plain(json.loads(json.dumps(CHOICES.plain()))) == CHOICES
+@pytest.mark.parametrize("packed", [False, True])
+def test_choices_survive_a_file(packed):
+    tiled = Group(1, tiling=Tiling(1, 2, 3, 4, packed=packed))
+    choices = replace(CHOICES, groups=(*CHOICES.groups, tiled))
+    assert from_plain(json.loads(json.dumps(choices.plain()))) == choices
 
 
 @pytest.mark.parametrize("missing", ["swapped", "groups", "blocks"])

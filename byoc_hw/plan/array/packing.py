@@ -11,17 +11,21 @@ A band are layers of stride 1 that share images, whose rows are packed together.
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Convolution, Graph, Layer, Weighted
 from byoc_hw.plan.array.connected import connected
-from byoc_hw.plan.array.cost import best_cycles
+from byoc_hw.plan.array.cost import best_cycles, copy_cycles, is_pointwise
 from byoc_hw.plan.array.kinds import Run, Window, geometry, job_cycles
-from byoc_hw.plan.array.window import Extents, Place, extents
-from byoc_hw.tensor import Tensor
+from byoc_hw.plan.array.transfers import Transfer
+from byoc_hw.plan.array.window import Extent, Extents, Place, extents, row_bytes
+from byoc_hw.tensor import Pair, Tensor
+
+MOST_FILLED = 1024
+"""The most bytes that are filled together with the rows: they are in flash."""
 
 
 class PackedReads(NamedTuple):
@@ -74,6 +78,24 @@ class Packing:
         behind = form.rows.reach - 1 - before if isinstance(form, Window) else 0
         return PackedReads(place, before, behind, around, self.nbytes(shape))
 
+    def fills(self, shape: Extents, accelerator: Accelerator) -> tuple[Transfer, ...]:
+        """The copies of zero points around and between the rows of an image of this shape, in the fewest cycles. One of
+        two rows fills what lies above and below; or one fills everything, before the image comes."""
+        height, width, pixel = shape
+        gap, nbytes = (self.pitch - width) * pixel, self.nbytes(shape)
+        first, last = 0 < self.head * pixel == gap, 0 < self.tail * pixel == gap
+        above, below = 0 if first else self.head * pixel, 0 if last else self.tail * pixel
+        moves = [Transfer(0, start, size) for start, size in ((0, above), (nbytes - below, below)) if size]
+        if len(moves) == 2 and above == below:
+            moves = [Transfer(0, 0, above, 2, above, nbytes - below)]
+        gaps = height - 1 + first + last
+        if gap and gaps:
+            start = 0 if first else (self.head + width) * pixel
+            moves.append(Transfer(0, start, gap, gaps, gap, self.pitch * pixel))
+        small = moves and nbytes <= MOST_FILLED and nbytes % accelerator.dma_alignment == 0
+        whole = (Transfer(0, 0, nbytes),) if small else tuple(moves)
+        return min(tuple(moves), whole, key=lambda some: filling_cycles(some, accelerator))
+
     def last_cut(self, outputs: int, accelerator: Accelerator) -> int:
         """The first of the last outputs that the array computes together."""
         columns = accelerator.array_columns
@@ -84,6 +106,43 @@ class Packing:
         height, width, _ = shape
         row = self.last_cut((height - 1) * self.pitch + width, accelerator) // self.pitch
         return row * self.pitch + width if row + 1 < height else None
+
+
+def filling_cycles(moves: Iterable[Transfer], accelerator: Accelerator) -> int:
+    """Cycles of the copies that fill the room around rows."""
+    return sum(copy_cycles(move.nbytes, move.rows, accelerator) for move in moves)
+
+
+def tile_packing(rows: Extent, columns: Extent, reach: Pair) -> Packing:
+    """How the input of a tile lies in local memory, of which a job takes all rows as one: from the first pixel that its
+    windows see to the last one, padding or not. Windows `reach` over some rows and columns."""
+    pitch = columns.ifm_size + max(columns.pad_before, columns.pad_after)
+    head = rows.pad_before * pitch + columns.pad_before
+    seen = (rows.size + reach[0] - 2) * pitch + columns.size + reach[1] - 1
+    tail = seen - head - (rows.ifm_size - 1) * pitch - columns.ifm_size
+    return Packing(pitch, head, tail, padded=True, crossed=True)
+
+
+def packs_tiles(layer: Layer, accelerator: Accelerator) -> bool:
+    """Whether a job of a layer may take all rows of a tile as one: each of its windows sees a pixel."""
+    form = geometry(layer)
+    if not accelerator.packed_rows or not may_pack(layer) or not isinstance(form, Window) or is_pointwise(layer):
+        return False
+    return all(max(axis.before, axis.after) < axis.reach for axis in (form.rows, form.columns))
+
+
+_STRIPE = 4
+"""The rows of a stripe: where local memory has room for two of these, packed stripes are as good as tiles."""
+
+
+def worth_packing_tiles(layer: Layer, accelerator: Accelerator) -> bool:
+    """Whether tiles with packed rows are tried: where there may be some, and no room for stripes of a few rows."""
+    form = geometry(layer)
+    if not packs_tiles(layer, accelerator) or not isinstance(form, Window):
+        return False
+    rows = min(_STRIPE, form.rows.ofm)
+    nbytes = form.rows.largest_ifm(rows) * row_bytes(layer.ifm) + rows * row_bytes(layer.ofm)
+    return 2 * nbytes > accelerator.activation_memory
 
 
 @dataclass(frozen=True)
@@ -142,7 +201,7 @@ def worth_packing(
     graph: Graph, layers: Sequence[Layer], numbers: Sequence[int | None], accelerator: Accelerator
 ) -> frozenset[int]:
     """The bands that take the array fewer cycles packed, without the copies that this costs."""
-    if not accelerator.packed_rows:
+    if not (accelerator.packed_rows and accelerator.tuning.pack):
         return frozenset()
     free, found = _free(graph, accelerator), set()
     for number in {one for one in numbers if one is not None}:
@@ -225,6 +284,12 @@ def packed_cycles(layer: Layer, pitch: int, accelerator: Accelerator) -> int:
     """Cycles of the jobs over all rows of a layer as one, with rows so many pixels apart."""
     height, width, channels = extents(layer.ofm)
     return _row_cycles(layer, (1, (height - 1) * pitch + width, channels), accelerator)
+
+
+def least_packed(layer: Layer, accelerator: Accelerator) -> int:
+    """Cycles of a job over all outputs of a layer in one row, with nothing between them."""
+    height, width, channels = extents(layer.ofm)
+    return _row_cycles(layer, (1, height * width, channels), accelerator)
 
 
 def _by_rows(layer: Layer, accelerator: Accelerator) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
+from itertools import product
 from typing import NamedTuple
 
 from byoc_hw.accelerator import Accelerator
@@ -17,10 +18,12 @@ from byoc_hw.integers import ceil_div, largest_allowed, piece_sizes, round_up
 from byoc_hw.params.pack import PARAMS_BYTES
 from byoc_hw.plan.array.cost import copy_cycles, dense_job_cycles, is_pointwise
 from byoc_hw.plan.array.kinds import PSUM_BYTES, Geometry, Window, geometry, parts_of_kernel
+from byoc_hw.plan.array.packing import Packing, filling_cycles, tile_packing
 from byoc_hw.plan.array.transfers import tile_pieces
 from byoc_hw.plan.array.weight_blocks import params_together, weights_bytes
 from byoc_hw.plan.array.window import Axis, Extent, Extents
 from byoc_hw.plan.choices import Tiling
+from byoc_hw.tensor import Pair
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,10 @@ class Tiler:
     weight_room: int | None = None
     """Bytes of local memory for blocks of weights, where tiles are sized for a part of it."""
     _copied: dict[tuple[int, int], int] = field(default_factory=dict, init=False, repr=False, compare=False)
-    _copies: dict[tuple[Extents, int, int], int] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _copies: dict[tuple[Extents, int, int, int], int] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    _packed: dict[Pair, Pair] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @cached_property
     def alignment(self) -> int:
@@ -101,19 +107,40 @@ class Tiler:
 
     def layout(self, tiling: Tiling) -> LocalLayout:
         """Inputs at 0, then outputs, then partial sums; parameters at 0, then weights."""
-        return LocalLayout(*self._activations(tiling.rows, *self._of_row(tiling)), *self._weights(tiling))
+        return LocalLayout(*self._activations(tiling.rows, tiling, *self._each(tiling)), *self._weights(tiling))
 
-    def _of_row(self, tiling: Tiling) -> tuple[int, int, int]:
-        """Inputs in each row that a tile reads, its outputs in each row, and the bytes of a partial sum of each."""
-        inputs = self.window.columns.largest_ifm(tiling.columns) * self.ifm_channels(tiling)[0][1]
-        return inputs, tiling.columns * tiling.channels, PSUM_BYTES * self.has_partial_sums(tiling)
+    def _each(self, tiling: Tiling) -> tuple[int, int]:
+        """Bytes of a pixel of a tile's input, and of the partial sum of an output."""
+        return self.layer.ifm.bytes_of(self.ifm_channels(tiling)[0][1]), PSUM_BYTES * self.has_partial_sums(tiling)
 
-    def _activations(self, rows: int, inputs: int, outputs: int, psum_bytes: int) -> tuple[int, int, int]:
+    def _activations(self, rows: int, tiling: Tiling, pixel: int, psum_bytes: int) -> tuple[int, int, int]:
         """Where outputs and partial sums of a tile of so many rows start, and where it ends."""
-        ofm = round_up(self.layer.ifm.bytes_of(self.window.rows.largest_ifm(rows) * inputs), self.alignment)
-        end = ofm + self.layer.ofm.bytes_of(rows * outputs)
+        read, written = (self._packed_pixels if tiling.packed else self._pixels)(rows, tiling.columns)
+        outputs = written * tiling.channels
+        ofm = round_up(read * pixel, self.alignment)
+        end = ofm + self.layer.ofm.bytes_of(outputs)
         psum = round_up(end, self.alignment)
-        return ofm, psum, psum + psum_bytes * rows * outputs if psum_bytes else end
+        return ofm, psum, psum + psum_bytes * outputs if psum_bytes else end
+
+    def _pixels(self, rows: int, columns: int) -> tuple[int, int]:
+        """The most pixels of the input of tiles of so many rows and columns, and those of the output."""
+        return self.window.rows.largest_ifm(rows) * self.window.columns.largest_ifm(columns), rows * columns
+
+    def _packed_pixels(self, rows: int, columns: int) -> tuple[int, int]:
+        """The same of tiles whose rows are packed, with what lies around and between them."""
+        key = rows, columns
+        if key not in self._packed:
+            cuts = product(_distinct(self.window.rows, rows), _distinct(self.window.columns, columns))
+            tiles = [(self.packing(row, column), row, column) for (row, _), (column, _) in cuts]
+            self._packed[key] = (
+                max(one.nbytes((row.ifm_size, column.ifm_size, 1)) for one, row, column in tiles),
+                max(one.pixels(row.size, column.size) for one, row, column in tiles),
+            )
+        return self._packed[key]
+
+    def packing(self, row: Extent, column: Extent) -> Packing:
+        """How the input of a tile lies in local memory that is packed."""
+        return tile_packing(row, column, (self.window.rows.reach, self.window.columns.reach))
 
     def _weights(self, tiling: Tiling) -> tuple[int, int]:
         """Where the weights of a tile start, behind parameters, and where they end."""
@@ -177,17 +204,17 @@ class Tiler:
 
     def fits(self, tiling: Tiling) -> bool:
         """Whether a tile fits both local memories."""
-        return self._weights_fit(tiling) and self._rows_fit(tiling.rows, *self._of_row(tiling))
+        return self._weights_fit(tiling) and self._rows_fit(tiling.rows, tiling, *self._each(tiling))
 
     def most_rows(self, tiling: Tiling) -> int:
         """The most rows that such a tile fits with, 0 if none."""
         if not self._weights_fit(tiling):
             return 0
-        row = self._of_row(tiling)
-        return largest_allowed(self.window.rows.ofm, lambda rows: self._rows_fit(rows, *row))
+        each = self._each(tiling)
+        return largest_allowed(self.window.rows.ofm, lambda rows: self._rows_fit(rows, tiling, *each))
 
-    def _rows_fit(self, rows: int, inputs: int, outputs: int, psum_bytes: int) -> bool:
-        return self._activations(rows, inputs, outputs, psum_bytes)[2] <= self.room
+    def _rows_fit(self, rows: int, tiling: Tiling, pixel: int, psum_bytes: int) -> bool:
+        return self._activations(rows, tiling, pixel, psum_bytes)[2] <= self.room
 
     @cached_property
     def room(self) -> int:
@@ -205,14 +232,16 @@ class Tiler:
         """What a layer in such tiles takes."""
         sizes = _Sizes(self._spatial(tiling), self._channels(tiling), self._depths(tiling))
         return TilingCost(
-            self._array_cycles(sizes), self._activation_cycles(tiling, sizes), self._weight_cycles(tiling, sizes)
+            self._array_cycles(tiling, sizes),
+            self._activation_cycles(tiling, sizes),
+            self._weight_cycles(tiling, sizes),
         )
 
     # Tiles of one size cost the same: only the few sizes are counted, not every tile.
 
-    def _array_cycles(self, sizes: _Sizes) -> int:
+    def _array_cycles(self, tiling: Tiling, sizes: _Sizes) -> int:
         return sum(
-            times * many * slices * self._job_cycles(row, column, channels, depth)
+            times * many * slices * self._job_cycles(tiling, row, column, channels, depth)
             for times, row, column in sizes.spatial
             for many, channels in sizes.channels
             for slices, depth in sizes.depths
@@ -233,8 +262,10 @@ class Tiler:
     def _depths(self, tiling: Tiling) -> list[tuple[int, int]]:
         return piece_sizes(self.window.in_channels, tiling.depth) if self.window.sums else [(1, 1)]
 
-    def _job_cycles(self, row: Extent, column: Extent, channels: int, depth: int) -> int:
+    def _job_cycles(self, tiling: Tiling, row: Extent, column: Extent, channels: int, depth: int) -> int:
         ifm, ofm = (row.ifm_size, column.ifm_size, depth), (row.size, column.size, channels)
+        if tiling.packed:
+            ofm = 1, self.packing(row, column).pixels(row.size, column.size), channels
         return dense_job_cycles(self.layer, ifm, ofm, self.accelerator)
 
     def _weight_cycles(self, tiling: Tiling, sizes: _Sizes) -> int:
@@ -287,22 +318,30 @@ class Tiler:
         window, inputs = self.window, self.ifm_channels(tiling)
         loads = self._ifm_loads(tiling)
         _, row, column = sizes.spatial[-1]
-        smallest = (row.ifm_size, column.ifm_size, inputs[-1][1])
-        stays = self._tile_cycles(smallest, window.columns.ifm, window.ifm_channels) if window.sums else 0
+        stays = self._load_cycles(tiling, row, column, inputs[-1][1]) if window.sums else 0
         total = (1 - loads) * self.window.groups * stays  # where the order of tiles turns, one of them stays
         for times, row, column in sizes.spatial:
             for many, channels in inputs:
-                ifm = (row.ifm_size, column.ifm_size, channels)
-                total += times * loads * many * self._tile_cycles(ifm, window.columns.ifm, window.ifm_channels)
+                total += times * loads * many * self._load_cycles(tiling, row, column, channels)
+            pitch = self.packing(row, column).pitch if tiling.packed else 0
             for many, channels in sizes.channels:
                 ofm = (row.size, column.size, channels)
-                total += times * many * self._tile_cycles(ofm, window.columns.ofm, window.out_channels)
+                total += times * many * self._tile_cycles(ofm, window.columns.ofm, window.out_channels, pitch)
         return total
 
-    def _tile_cycles(self, extents: Extents, width: int, channels: int) -> int:
-        key = extents, width, channels
+    def _load_cycles(self, tiling: Tiling, row: Extent, column: Extent, channels: int) -> int:
+        """Cycles to bring some channels of the input of a tile."""
+        ifm, window = (row.ifm_size, column.ifm_size, channels), self.window
+        if not tiling.packed:
+            return self._tile_cycles(ifm, window.columns.ifm, window.ifm_channels)
+        packing = self.packing(row, column)
+        fills = filling_cycles(packing.fills(ifm, self.accelerator), self.accelerator)
+        return fills + self._tile_cycles(ifm, window.columns.ifm, window.ifm_channels, packing.pitch)
+
+    def _tile_cycles(self, extents: Extents, width: int, channels: int, pitch: int = 0) -> int:
+        key = extents, width, channels, pitch
         if key not in self._copies:
-            pieces = tile_pieces(extents, width, channels)
+            pieces = tile_pieces(extents, width, channels, pitch)
             self._copies[key] = pieces.copies * copy_cycles(pieces.nbytes, pieces.rows, self.accelerator)
         return self._copies[key]
 

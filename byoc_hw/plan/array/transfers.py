@@ -47,31 +47,34 @@ class Pieces(NamedTuple):
     nbytes: int
 
 
-def tile_pieces(extents: Extents, width: int, channels: int) -> Pieces:
-    """The fewest copies for a dense box of these extents inside rows of `width` x `channels`."""
+def tile_pieces(extents: Extents, width: int, channels: int, pitch: int = 0) -> Pieces:
+    """The fewest copies for a box of these extents inside rows of `width` x `channels`. In local memory it is dense, or
+    its rows lie `pitch` pixels apart."""
     box_height, box_width, box_channels = extents
-    if box_channels == channels and (box_width == width or box_height == 1):
+    in_line = box_height == 1 or (box_width == width and pitch in (0, box_width))
+    if box_channels == channels and in_line:
         return Pieces(1, 1, box_height * box_width * channels)
     if box_channels == channels:
         return Pieces(1, box_height, box_width * channels)
-    if box_width == width or box_height == 1 or box_width == 1:
+    if in_line or box_width == 1:
         return Pieces(1, box_height * box_width, box_channels)
     # Pixels inside a row and rows inside the tensor have different strides: a copy for each row.
     return Pieces(box_height, box_width, box_channels)
 
 
-def tile_transfers(box: Box, width: int, channels: int) -> Iterator[Transfer]:
-    """The copies between a box of a tensor with rows of this size and its dense image."""
+def tile_transfers(box: Box, width: int, channels: int, pitch: int = 0, start: int = 0) -> Iterator[Transfer]:
+    """The copies between a box of a tensor with rows of this size and its image in local memory, from byte `start` on:
+    a dense one, or with rows `pitch` pixels apart."""
     row, column, channel = box.origin
     _, box_width, box_channels = box.extents
-    pieces = tile_pieces(box.extents, width, channels)
-    main = (row * width + column) * channels + channel
+    pieces = tile_pieces(box.extents, width, channels, pitch)
+    main, local = (row * width + column) * channels + channel, (pitch or box_width) * box_channels
     in_pixels = box_channels < channels and box_width > 1
-    main_stride, local_stride = (channels, box_channels) if in_pixels else (width * channels, box_width * box_channels)
+    main_stride, local_stride = (channels, box_channels) if in_pixels else (width * channels, local)
     for index in range(pieces.copies):
         yield Transfer(
             main + index * width * channels,
-            index * box_width * box_channels,
+            start + index * local,
             pieces.nbytes,
             pieces.rows,
             main_stride,

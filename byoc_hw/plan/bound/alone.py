@@ -13,8 +13,8 @@ all that a group needs is there (`beginnings.py`), and is followed by the shorte
 sets of layers that are tried are those that begin late, and have much behind them. Weights come no earlier than weight
 memory has room for them (`prefetch.py`), and a job has no more of them than that (`least_in_blocks`).
 
-Jobs over packed rows need zero points between rows, which are copied at least once; or all jobs are inside one row, as
-on an accelerator without packed rows.
+Jobs over packed rows need zero points between rows, or in tiles around a corner, which are copied at least once; or all
+jobs are inside one row, as on an accelerator without packed rows.
 """
 
 from __future__ import annotations

@@ -12,7 +12,8 @@ Some cycles count before:
 - A job may sum over some input channels, or a part of the kernel. Each product counts then, but not the overhead of
   the group, which another job has again that ends the sum.
 - A job inside one row needs no zero points between packed rows, which a copy writes. But u rows done so take as many
-  groups as by themselves, and save no more than u rows less have fewer in one line.
+  groups as by themselves, and save no more than u rows less have fewer in one line. Packed tiles in the middle of an
+  image need none either, but come behind one in a corner, which does.
 - Layers without weights, those whose kernels have to be in parts, and those that a library runs as a whole begin when a
   job of them can (`latency.py`).
 

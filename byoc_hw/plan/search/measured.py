@@ -16,8 +16,10 @@ from itertools import pairwise
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer
 from byoc_hw.plan.array.mapped import MappedGraph
+from byoc_hw.plan.array.packing import worth_packing_tiles
 from byoc_hw.plan.array.weight_blocks import all_bytes
 from byoc_hw.plan.bound.latency import reads_all
+from byoc_hw.plan.bound.ways import least_alone
 from byoc_hw.plan.choices import PIECES, Blocks, Choices, Group
 from byoc_hw.plan.search.alike import Known, layer_sizes
 from byoc_hw.plan.search.grouping import Grouping
@@ -136,7 +138,7 @@ class MeasuredRuns:
             first = 0
             for run in runs:
                 stop = first + len(run.groups)
-                jobs = sum(map(self.mapped.cycles_of, range(run.first, run.stop)))
+                jobs = sum(_least_jobs(index, self.mapped) for index in range(run.first, run.stop))
                 finer = tuple(replace(one, pieces=PIECES[-1]) if _takes_turns(one) else one for one in run.groups)
                 if finer != run.groups and run.cycles > _NEAR * jobs:
                     groups = (*choices.groups[:first], *finer, *choices.groups[stop:])
@@ -236,6 +238,12 @@ def _runs(choices: Choices) -> list[tuple[int, int]]:
     return list(pairwise([0, *cuts, len(groups)]))
 
 
+def _least_jobs(index: int, mapped: MappedGraph) -> float:
+    """Cycles that no jobs of a layer go below, in tiles or not."""
+    layer, accelerator, known = mapped.mapping.layers[index], mapped.accelerator, mapped.cycles_of(index)
+    return min(known, least_alone([layer], accelerator)) if worth_packing_tiles(layer, accelerator) else known
+
+
 def _least_alone(index: int, mapped: MappedGraph) -> float:
     """Cycles that no plan of a layer alone goes below: of its jobs, and of its copies."""
     layer, accelerator = mapped.mapping.layers[index], mapped.accelerator
@@ -243,7 +251,7 @@ def _least_alone(index: int, mapped: MappedGraph) -> float:
     weights = all_bytes(layer, None, accelerator)
     copies = accelerator.dma_setup * (len(copied) + (weights > 0))
     moved = (sum(tensor.nbytes for tensor in copied) + weights) / accelerator.dma_width
-    jobs = mapped.cycles_of(index)
+    jobs = _least_jobs(index, mapped)
     # An input, and weights, come before the first one, and an output goes behind the last.
     around = accelerator.dma_setup * (2 + (weights > 0)) if jobs else 0
     return max(jobs + around, moved + copies)

@@ -12,13 +12,14 @@ from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer
 from byoc_hw.integers import ceil_div, even_size, largest_allowed, round_up
 from byoc_hw.plan.array.kinds import Alias, CopiesOnly, Entire, Product, Run, Window, geometry, parts_of_kernel
+from byoc_hw.plan.array.packing import least_packed, worth_packing_tiles
 from byoc_hw.plan.array.tiling import Tiler, TilingCost, tile_geometry
-from byoc_hw.plan.array.transfers import linear_chunks, tile_transfers
+from byoc_hw.plan.array.transfers import Transfer, linear_chunks, tile_transfers
 from byoc_hw.plan.choices import Tiling
 from byoc_hw.plan.search.alike import AlikeLayer
 from byoc_hw.plan.steps import ACTIVATIONS, SCRATCH, Address, Copy
 from byoc_hw.plan.work.ops import misalignment, padded_end
-from byoc_hw.plan.work.tiles import tiles
+from byoc_hw.plan.work.tiles import Tile, tiles
 
 
 def single_tiling(layer: Layer, accelerator: Accelerator) -> Tiling | None:
@@ -28,13 +29,17 @@ def single_tiling(layer: Layer, accelerator: Accelerator) -> Tiling | None:
     Raises `PlanError` naming the layer with the memory that its smallest tile does not fit, or with
     the DMA's rule that its cheapest tiling breaks.
     """
-    return next(iter(_cheapest(AlikeLayer.of(layer), accelerator, True, accelerator.weight_memory)), None)
+    packs = worth_packing_tiles(layer, accelerator)
+    return next(iter(_cheapest(AlikeLayer.of(layer), accelerator, True, accelerator.weight_memory, packs)), None)
 
 
 @lru_cache(maxsize=4096)
-def _cheapest(alike: AlikeLayer, accelerator: Accelerator, even: bool, weight_room: int) -> tuple[Tiling, ...]:
+def _cheapest(
+    alike: AlikeLayer, accelerator: Accelerator, even: bool, weight_room: int, packs: bool
+) -> tuple[Tiling, ...]:
     """The tiling of a layer with the fewest cycles of copies and jobs one after the other, and the one with the fewest
-    if the array computes while the DMA copies. Blocks of weights stay in so many bytes."""
+    if the array computes while the DMA copies. Blocks of weights stay in so many bytes. If it `packs`, rows may be
+    packed, and where that is the cheapest, the same two without come behind."""
     layer, form = alike.layer, tile_geometry(alike.layer)
     _check_steps(layer, accelerator)
     if isinstance(form, Run):
@@ -47,7 +52,9 @@ def _cheapest(alike: AlikeLayer, accelerator: Accelerator, even: bool, weight_ro
     costs = _candidates(tiler, even)
     if not costs:
         raise PlanError(_too_large(tiler))
-    return tuple(dict.fromkeys(_first_allowed(tiler, costs, room) for room in (1, 2)))
+    packed = _packed(tiler, costs) if packs else {}
+    kinds = (costs | packed, costs) if packed else (costs,)
+    return tuple(dict.fromkeys(_first_allowed(tiler, some, room) for some in kinds for room in (1, 2)))
 
 
 def _first_allowed(tiler: Tiler, costs: Mapping[Tiling, TilingCost], room: int) -> Tiling:
@@ -66,6 +73,7 @@ def tilings(
     """Tilings of a layer that are sized for parts of the local memories: for so many tiles, and so many blocks of
     weights, at a time. With `even`, tiles that leave a part of the array idle are tried where it waits for the DMA."""
     seen: set[Tiling] = set()
+    packs = worth_packing_tiles(layer, accelerator)
     for activations, weights in parts:
         part = replace(
             accelerator,
@@ -73,7 +81,7 @@ def tilings(
             weight_memory=max(accelerator.weight_memory // weights, 1),
         )
         try:
-            found = _cheapest(AlikeLayer.of(layer), part, even, accelerator.weight_memory)
+            found = _cheapest(AlikeLayer.of(layer), part, even, accelerator.weight_memory, packs)
         except PlanError:
             continue  # a larger part may do
         yield from (tiling for tiling in found if tiling not in seen)
@@ -163,18 +171,27 @@ def _dma_problem(tiler: Tiler, tiling: Tiling) -> str | None:
     alignment = tiler.accelerator.dma_alignment
     if alignment == 1:
         return None
-    window = tiler.window
-    for tile in tiles(window, tiling):
-        for box, axis, channels, nbytes in (
-            (tile.ifm, window.columns.ifm, window.ifm_channels, tiler.layer.ifm.nbytes),
-            (tile.ofm, window.columns.ofm, window.out_channels, tiler.layer.ofm.nbytes),
-        ):
-            for move in tile_transfers(box, axis, channels):
-                whole = padded_end(move, nbytes, prod(box.extents), alignment)
-                problem = misalignment(whole.load(_MAIN, _LOCAL), alignment)
-                if problem is not None:
-                    return problem
+    for tile in tiles(tiler.window, tiling):
+        for move in _moves(tiler, tiling, tile):
+            problem = misalignment(move.load(_MAIN, _LOCAL), alignment)
+            if problem is not None:
+                return problem
     return None
+
+
+def _moves(tiler: Tiler, tiling: Tiling, tile: Tile) -> Iterator[Transfer]:
+    """The copies of a tile's input and output, and of zero points."""
+    window, alignment = tiler.window, tiler.accelerator.dma_alignment
+    sizes, pitch, start = (prod(tile.ifm.extents), prod(tile.ofm.extents)), 0, 0
+    if tiling.packed:
+        packing, (height, width, channels) = tiler.packing(tile.row, tile.column), tile.ofm.extents
+        yield from packing.fills(tile.ifm.extents, tiler.accelerator)
+        sizes = packing.nbytes(tile.ifm.extents), packing.pixels(height, width) * channels
+        pitch, start = packing.pitch, packing.head * tile.ifm.extents[2]
+    for move in tile_transfers(tile.ifm, window.columns.ifm, window.ifm_channels, pitch, start):
+        yield padded_end(move, tiler.layer.ifm.nbytes, sizes[0], alignment)
+    for move in tile_transfers(tile.ofm, window.columns.ofm, window.out_channels, pitch):
+        yield padded_end(move, tiler.layer.ofm.nbytes, sizes[1], alignment)
 
 
 _LOCAL, _MAIN = Address(ACTIVATIONS), Address(SCRATCH)
@@ -219,6 +236,23 @@ def _candidates(tiler: Tiler, even: bool) -> dict[Tiling, TilingCost]:
     return found
 
 
+def _packed(tiler: Tiler, known: Mapping[Tiling, TilingCost]) -> dict[Tiling, TilingCost]:
+    """Tilings with packed rows that fit, with their costs; none where these cannot take the array fewer cycles."""
+    window, accelerator = tiler.window, tiler.accelerator
+    if min(cost.jobs for cost in known.values()) <= least_packed(tiler.layer, accelerator):
+        return {}
+    found: dict[Tiling, TilingCost] = {}
+    total = window.columns.ofm
+    for width in dict.fromkeys(ceil_div(total, count) for count in _PARTS if count <= total):
+        for channels in _divisions(window.group_channels, accelerator.array_rows):
+            for shape in _deepest(tiler, replace(Tiling(1, width, channels, window.in_channels), packed=True)):
+                for tiling in _orders(tiler, _tallest(tiler, shape)):
+                    found[tiling] = tiler.cost(tiling)
+    for room in (1, 2):
+        _improve(tiler, found, room)
+    return found
+
+
 def _improve(tiler: Tiler, found: dict[Tiling, TilingCost], room: int) -> None:
     """Add tilings near the cheapest one with room for so many tiles, as long as one of them is cheaper."""
 
@@ -254,7 +288,7 @@ def _totals(window: Window) -> dict[str, int]:
 
 def _sized(tiling: Tiling, axis: str, size: int) -> Tiling:
     sizes = {name: getattr(tiling, name) for name in ("rows", "columns", "channels", "depth")} | {axis: size}
-    return Tiling(**sizes, rows_outer=tiling.rows_outer, whole_ifm=tiling.whole_ifm)
+    return Tiling(**sizes, rows_outer=tiling.rows_outer, whole_ifm=tiling.whole_ifm, packed=tiling.packed)
 
 
 def _next_sizes(total: int, size: int) -> list[int]:
@@ -320,7 +354,7 @@ def _fitting(tiler: Tiler, columns: tuple[int, ...], channels: tuple[int, ...]) 
     """For each width and number of channels the deepest, then tallest, tiles that fit; both loop orders."""
     for width in columns:
         for count in channels:
-            for shape in _deepest(tiler, width, count):
+            for shape in _deepest(tiler, Tiling(1, width, count, tiler.window.in_channels)):
                 yield from _orders(tiler, _tallest(tiler, shape))
 
 
@@ -339,9 +373,8 @@ def _tallest(tiler: Tiler, shape: Tiling) -> Tiling:
     return replace(shape, rows=even_size(total, most))
 
 
-def _deepest(tiler: Tiler, columns: int, channels: int) -> Iterator[Tiling]:
+def _deepest(tiler: Tiler, shape: Tiling) -> Iterator[Tiling]:
     """One output row with all input channels, or else with the largest slices that fit."""
-    shape = Tiling(1, columns, channels, tiler.window.in_channels)
     if tiler.fits(shape):
         yield shape
     elif tiler.window.sums:

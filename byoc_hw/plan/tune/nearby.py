@@ -148,7 +148,7 @@ def _long_layout(graph: Graph, accelerator: Accelerator) -> Layout | None:
 
 def better_in_runs(found: Layout, known: MappedGraph | None = None) -> Layout:
     """The best plan of runs of groups that are measured, or the one that was found, which is the best one of a mapping
-    that is `known`. It is not slower than each layer alone, with height and width as in the model, and rows not packed.
+    that is `known`. It is not slower than each layer alone, with height and width as in the model, and no band packed.
     """
     mapped = found.mapped
     if mapped.whole:
@@ -188,8 +188,7 @@ def _joined(mapped: MappedGraph, runs: Sequence[Choices]) -> Layout | None:
 
 def _alone(accelerator: Accelerator) -> Alone:
     """The best groups of layers by themselves: nothing is left in local memory, or lies otherwise than in the model."""
-    space = replace(accelerator.tuning, swap=False, hold=False)
-    plainer = replace(accelerator, tuning=space, packed_rows=False)
+    plainer = replace(accelerator, tuning=replace(accelerator.tuning, swap=False, hold=False, pack=False))
 
     known: dict[Hashable, tuple[Group, Blocks | None] | None] = {}
 

@@ -157,7 +157,7 @@ class SearchSpace:
         self.swappable = [number for number in range(count) if self.limits.swap and self._can_swap(number, count)]
         self.unswapped = (False,) * count
         self.has_borders = bool(mapping.copied)
-        numbers = bands(graph.layers) if accelerator.packed_rows else ()
+        numbers = bands(graph.layers) if accelerator.packed_rows and self.limits.pack else ()
         self.packable = sorted({number for number in numbers if number is not None and self._packs(number)})
 
     def groups_of(self, choices: Choices) -> GroupSpace:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from byoc_hw.plan.array.packing import MOST_FILLED
 from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.array.transfers import Transfer
 from byoc_hw.plan.array.window import Extents
@@ -14,9 +15,6 @@ from byoc_hw.plan.work.rows_needed import Span
 
 _ANYTHING = -128
 """What fills room of which nothing comes, though jobs read it: often the zero point of other images."""
-
-_MOST_FILLED = 1024
-"""The most bytes that are filled together with the rows: they are in flash."""
 
 
 class RowRoom:
@@ -73,7 +71,7 @@ class RowRoom:
         by_itself = [*self.outside(), *self.gaps(1, self._place.height - 1)]
         if by_itself:
             nbytes = self._end - self._first
-            small = nbytes <= _MOST_FILLED and nbytes % self._region.accelerator.dma_alignment == 0
+            small = nbytes <= MOST_FILLED and nbytes % self._region.accelerator.dma_alignment == 0
             whole = [self._fill(Transfer(0, 0, nbytes))] if small else by_itself
             yield from min(by_itself, whole, key=lambda ops: sum(op.cycles for op in ops))
 
@@ -105,24 +103,37 @@ class RowRoom:
 
     def _both(self, above: Transfer, below: Transfer) -> Op:
         """One copy of two rows. It touches nothing between them."""
-        nbytes, apart = above.nbytes, below.local - above.local
-        op = self._fill(Transfer(0, above.local, nbytes, 2, nbytes, apart))
-        accesses = [Access(self._buffer, one.local, one.local + nbytes, True) for one in (above, below)]
-        return replace(op, accesses=tuple(accesses))
+        return self._fill(Transfer(0, above.local, above.nbytes, 2, above.nbytes, below.local - above.local))
 
     def _start(self, row: int) -> int:
         return self._place.offset + row * self._place.row
 
     def _fill(self, move: Transfer) -> Op:
-        region, storage = self._region, self._storage
-        _, address = region.flash.filled(_value(storage), move.rows * move.nbytes)
-        return copy_op(self._layer, move, Home(storage, address), self._buffer, True, region.accelerator)
+        packing = self._storage.packing
+        assert packing is not None, "another storage has no room"
+        read = packing.padded or packing.head or packing.tail
+        value = _zero_point(self._storage) if read else _ANYTHING
+        return _filled(self._region, self._layer, self._storage, self._buffer, move, value)
 
 
-def _value(storage: Storage) -> int:
-    """What the room holds: the zero point, where windows read it as padding."""
+def zero_points(
+    region: WorkBuilder, layer: int, storage: Storage, buffer: LocalBuffer, moves: Iterable[Transfer]
+) -> Iterator[Op]:
+    """Fill parts of a buffer with the zero point of a storage."""
+    for move in moves:
+        yield _filled(region, layer, storage, buffer, move, _zero_point(storage))
+
+
+def _filled(region: WorkBuilder, layer: int, storage: Storage, buffer: LocalBuffer, move: Transfer, value: int) -> Op:
+    """Fill a part of a buffer. A copy of two rows touches nothing between them."""
+    _, address = region.flash.filled(value, move.rows * move.nbytes)
+    op = copy_op(layer, move, Home(storage, address), buffer, True, region.accelerator)
+    if move.rows != 2:
+        return op
+    starts = move.local, move.local + move.local_stride
+    return replace(op, accesses=tuple(Access(buffer, start, start + move.nbytes, True) for start in starts))
+
+
+def _zero_point(storage: Storage) -> int:
     quantization = storage.tensor.quantization
-    assert storage.packing is not None, "another storage has no room"
-    if not storage.packing.padded and storage.packing.head == storage.packing.tail == 0:
-        return _ANYTHING
     return 0 if quantization is None else int(quantization.zero_point[0])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from math import prod
+from typing import NamedTuple, TypeVar
 
 from byoc_hw.accelerator import KernelPart
 from byoc_hw.errors import PlanError
@@ -12,16 +13,19 @@ from byoc_hw.graph import Layer, Weighted
 from byoc_hw.integers import ceil_div
 from byoc_hw.plan.array.cost import dense_job_shapes
 from byoc_hw.plan.array.kinds import PSUM_BYTES, Product, Run, Window, parts_of_kernel
+from byoc_hw.plan.array.packing import Packing, packs_tiles
 from byoc_hw.plan.array.tiling import Tiler, tile_geometry
 from byoc_hw.plan.array.transfers import Box, linear_chunks, tile_transfers
 from byoc_hw.plan.array.weight_blocks import part_bytes
-from byoc_hw.plan.array.window import Extent, extents
+from byoc_hw.plan.array.window import Extent, Extents, extents
 from byoc_hw.plan.choices import Tiling
 from byoc_hw.plan.steps import Image, Job
 from byoc_hw.plan.work.builder import WorkBuilder
 from byoc_hw.plan.work.flash import WeightBlock
 from byoc_hw.plan.work.ops import LocalBuffer, Op, activations, copy_op, product_job, run_job
+from byoc_hw.plan.work.row_room import zero_points
 from byoc_hw.plan.work.units import Unit
+from byoc_hw.tensor import Pair
 
 
 @dataclass(frozen=True)
@@ -102,11 +106,21 @@ def tiled(region: WorkBuilder, number: int, index: int, tiling: Tiling) -> None:
         return
     if not isinstance(form, Window):
         raise PlanError(f"{layer.name}: a {layer.kind} layer has no tiles")
-    if tiling.depth > form.in_channels or min(tiling.rows, tiling.columns) < 1:
+    unpackable = tiling.packed and not packs_tiles(layer, region.accelerator)
+    if tiling.depth > form.in_channels or min(tiling.rows, tiling.columns) < 1 or unpackable:
         raise PlanError(f"{layer.name}: a tiling fits its layer: got {tiling}")
     run = _Tiles(region, number, index, layer, form, tiling)
     for tile in tiles(form, tiling):
         run.tile(tile)
+
+
+class _Seen(NamedTuple):
+    """What a job sees of the input of a tile: from its `first` pixel on, rows `pitch` pixels apart; padding."""
+
+    first: int
+    pitch: int
+    extents: Pair
+    padding: tuple[int, int, int, int]
 
 
 class _Tiles:
@@ -118,7 +132,9 @@ class _Tiles:
         self.region, self.number, self.index = region, number, index
         self.layer, self.window = layer, window
         self.group = region.choices.groups[number]
-        tiler = Tiler(layer, window, region.accelerator)
+        self.tiler = tiler = Tiler(layer, window, region.accelerator)
+        self.packed = tiling.packed
+        self.packing: Packing | None = None
         self.sliced, self.staying = tiler.sliced(tiling), tiler.staying(tiling)
         self.once = (
             self.sliced and isinstance(layer, Weighted) and tiler.params_together(layer, tiling) == layer.out_channels
@@ -126,7 +142,7 @@ class _Tiles:
         # Blocks that stay have equal places, as any of them may be the next to be loaded over.
         self.place = tiler.block_bytes(tiling) if self.staying > 1 and not self.group.resident else 0
         self.parts = parts_of_kernel(layer, region.accelerator)
-        self.ifm: tuple[Box, LocalBuffer] | None = None
+        self.ifm: tuple[tuple[Box, Packing | None], LocalBuffer] | None = None
         self.ofm = self.psum = activations(layer.name, 0)
         self.kept: dict[WeightBlock, LocalBuffer] = {}
 
@@ -134,9 +150,10 @@ class _Tiles:
         """The unit of one tile."""
         region, layer = self.region, self.layer
         unit = Unit(self.number, self.group.overlap)
+        self.packing = self.tiler.packing(tile.row, tile.column) if self.packed else None
         ifm_buffer = self._load_ifm(tile, unit)
         if tile.first:
-            outputs = tile.row.size * tile.column.size * tile.channels
+            outputs = prod(self._outputs(tile))
             self.ofm = activations(layer.ofm.name, layer.ofm.bytes_of(outputs))
             self.psum = activations(layer.name, PSUM_BYTES * outputs)
         local = {"ifm": ifm_buffer, "ofm": self.ofm, "psum": self.psum, **self._load_weights(tile, unit)}
@@ -147,43 +164,60 @@ class _Tiles:
                 del local["psum"]
             unit.jobs.append(region.job(self.index, layer, job, local))
         if tile.last:
+            columns, pitch = self.window.columns.ofm, 0 if self.packing is None else self.packing.pitch
             for home in region.targets(region.storages.of[layer.ofm]):
-                for move in tile_transfers(tile.ofm, self.window.columns.ofm, self.window.out_channels):
+                for move in tile_transfers(tile.ofm, columns, self.window.out_channels, pitch):
                     unit.stores.append(copy_op(self.index, move, home, self.ofm, False, region.accelerator))
         region.units.append(unit)
+
+    def _outputs(self, tile: Tile) -> Extents:
+        """What the jobs of a tile compute: with packed rows a single one."""
+        height, width, channels = tile.ofm.extents
+        return (height, width, channels) if self.packing is None else (1, self.packing.pixels(height, width), channels)
+
+    def _seen(self, tile: Tile, part: KernelPart) -> _Seen:
+        rows = self.window.rows.part(part.row, part.height)
+        columns = self.window.columns.part(part.column, part.width)
+        if self.packing is not None:
+            pitch, outputs = self.packing.pitch, self._outputs(tile)[1]
+            first = part.row * rows.dilation * pitch + part.column * columns.dilation
+            return _Seen(first, pitch, (rows.reach, outputs + columns.reach - 1), (0, 0, 0, 0))
+        row, column = (axis.extent(one.start, one.size) for axis, one in ((rows, tile.row), (columns, tile.column)))
+        pitch = tile.column.ifm_size
+        first = (row.ifm_start - tile.row.ifm_start) * pitch + column.ifm_start - tile.column.ifm_start
+        padding = row.pad_before, column.pad_before, row.pad_after, column.pad_after
+        return _Seen(first, pitch, (row.ifm_size, column.ifm_size), padding)
 
     def _job(self, tile: Tile, part: KernelPart, first: bool, last: bool) -> Job:
         """The job over a part of the kernel, which reads a part of the tile's input."""
         layer, window = self.layer, self.window
-        row = window.rows.part(part.row, part.height).extent(tile.row.start, tile.row.size)
-        column = window.columns.part(part.column, part.width).extent(tile.column.start, tile.column.size)
-        ifm, ofm = tile.ifm.extents, tile.ofm.extents
-        ifm_pixel, ofm_pixel = layer.ifm.bytes_of(ifm[2]), layer.ofm.bytes_of(ofm[2])
-        pixels = (row.ifm_start - tile.row.ifm_start) * ifm[1] + column.ifm_start - tile.column.ifm_start
+        seen, ofm, image = self._seen(tile, part), self._outputs(tile), self._image(tile.ofm)
+        if self.packing is not None:
+            image = image._replace(pitch=seen.pitch)
+        ifm_pixel, ofm_pixel = layer.ifm.bytes_of(tile.ifm.extents[2]), layer.ofm.bytes_of(ofm[2])
         kernel, weights = (0, 0), 0
         if isinstance(layer, Weighted):
             depths = tile.depths if window.sums else 1
             before = self.parts[: self.parts.index(part)]
             kernel = part.size
             weights = self.weights_at + sum(part_bytes(layer, one, tile.channels, depths) for one in before)
-        read = row.ifm_size, column.ifm_size, tile.depths
-        ifm_shape, ofm_shape = dense_job_shapes(layer, read, ofm, self.region.accelerator)
+        ifm_shape, ofm_shape = dense_job_shapes(layer, (*seen.extents, tile.depths), ofm, self.region.accelerator)
         return Job(
-            ifm=pixels * ifm_pixel + layer.ifm.bytes_of(tile.first_input + tile.depth - tile.loaded[0]),
+            ifm=seen.first * ifm_pixel + layer.ifm.bytes_of(tile.first_input + tile.depth - tile.loaded[0]),
             ofm=0,
             ifm_shape=ifm_shape,
             ofm_shape=ofm_shape,
-            ifm_row=ifm_shape[1] * ifm_pixel if ifm_shape[0] == 1 else ifm[1] * ifm_pixel,
+            ifm_row=ifm_shape[1] * ifm_pixel if ifm_shape[0] == 1 else seen.pitch * ifm_pixel,
             ofm_row=ofm_shape[1] * ofm_pixel,
             ifm_pixel=ifm_pixel,
             ofm_pixel=ofm_pixel,
             weights=weights,
             params=self.region.params_at(tile.channel) if self.once else 0,
-            padding=(row.pad_before, column.pad_before, row.pad_after, column.pad_after),
+            padding=seen.padding,
             kernel=kernel,
             first=first,
             last=last,
-            image=self._image(tile.ofm),
+            image=image,
         )
 
     def _image(self, box: Box) -> Image:
@@ -198,15 +232,20 @@ class _Tiles:
         return image._replace(pitch=width, first=start - first * width)
 
     def _load_ifm(self, tile: Tile, unit: Unit) -> LocalBuffer:
-        if self.ifm is not None and self.ifm[0] == tile.ifm:
+        packing, key = self.packing, (tile.ifm, self.packing)
+        if self.ifm is not None and self.ifm[0] == key:
             return self.ifm[1]
         region, layer = self.region, self.layer
-        height, width, channels = tile.ifm.extents
-        buffer = activations(layer.ifm.name, layer.ifm.bytes_of(height * width * channels))
-        self.ifm = tile.ifm, buffer
-        home = region.homes[region.storages.of[layer.ifm]]
-        for move in tile_transfers(tile.ifm, self.window.columns.ifm, self.window.ifm_channels):
-            unit.loads.append(copy_op(self.index, move, home, buffer, True, region.accelerator))
+        storage, shape = region.storages.of[layer.ifm], tile.ifm.extents
+        pixels = prod(shape[:2]) if packing is None else packing.nbytes((*shape[:2], 1))
+        buffer = activations(layer.ifm.name, layer.ifm.bytes_of(pixels * shape[2]))
+        self.ifm = key, buffer
+        at = (0, 0)
+        if packing is not None:
+            unit.loads += zero_points(region, self.index, storage, buffer, packing.fills(shape, region.accelerator))
+            at = packing.pitch, packing.head * shape[2]
+        for move in tile_transfers(tile.ifm, self.window.columns.ifm, self.window.ifm_channels, *at):
+            unit.loads.append(copy_op(self.index, move, region.homes[storage], buffer, True, region.accelerator))
         return buffer
 
     def _load_weights(self, tile: Tile, unit: Unit) -> dict[str, LocalBuffer]:

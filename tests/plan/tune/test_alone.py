@@ -15,8 +15,7 @@ EXAMPLES = settings(deadline=None, suppress_health_check=list(HealthCheck))
 
 def alone(graph, hardware):
     """Cycles of each layer by itself: nothing lies otherwise than in the model, or stays in local memory."""
-    space = replace(hardware.tuning, swap=False, hold=False)
-    plainer = replace(hardware, tuning=space, packed_rows=False)
+    plainer = replace(hardware, tuning=replace(hardware.tuning, swap=False, hold=False, pack=False))
     layers = [layer for layer in graph.layers if not isinstance(layer, Reshape)]
     return sum(own_layout(single(layer), plainer).cycles for layer in layers)
 
