@@ -88,6 +88,7 @@ class Tiler:
     """Bytes of local memory for blocks of weights, where tiles are sized for a part of it."""
     _copied: dict[tuple[int, int], int] = field(default_factory=dict, init=False, repr=False, compare=False)
     _copies: dict[tuple[Extents, int, int], int] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _jobs: dict[tuple[int, int, int, int], int] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @cached_property
     def alignment(self) -> int:
@@ -208,6 +209,17 @@ class Tiler:
             self._array_cycles(sizes), self._activation_cycles(tiling, sizes), self._weight_cycles(tiling, sizes)
         )
 
+    def least_cost(self, tiling: Tiling) -> TilingCost:
+        """As `cost`, with the jobs of all of the layer in one tile: no tiles have fewer cycles of them."""
+        sizes = _Sizes(self._spatial(tiling), self._channels(tiling), self._depths(tiling))
+        return TilingCost(self._least_jobs, self._activation_cycles(tiling, sizes), self._weight_cycles(tiling, sizes))
+
+    @cached_property
+    def _least_jobs(self) -> int:
+        window = self.window
+        whole = Tiling(window.rows.ofm, window.columns.ofm, window.group_channels, window.in_channels)
+        return self._array_cycles(_Sizes(self._spatial(whole), self._channels(whole), self._depths(whole)))
+
     # Tiles of one size cost the same: only the few sizes are counted, not every tile.
 
     def _array_cycles(self, sizes: _Sizes) -> int:
@@ -234,8 +246,11 @@ class Tiler:
         return piece_sizes(self.window.in_channels, tiling.depth) if self.window.sums else [(1, 1)]
 
     def _job_cycles(self, row: Extent, column: Extent, channels: int, depth: int) -> int:
-        ifm, ofm = (row.ifm_size, column.ifm_size, depth), (row.size, column.size, channels)
-        return dense_job_cycles(self.layer, ifm, ofm, self.accelerator)
+        key = row.size, column.size, channels, depth
+        if key not in self._jobs:
+            ifm, ofm = (row.ifm_size, column.ifm_size, depth), (row.size, column.size, channels)
+            self._jobs[key] = dense_job_cycles(self.layer, ifm, ofm, self.accelerator)
+        return self._jobs[key]
 
     def _weight_cycles(self, tiling: Tiling, sizes: _Sizes) -> int:
         if not isinstance(self.layer, Weighted):

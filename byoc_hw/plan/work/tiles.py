@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from math import prod
+from typing import NamedTuple, TypeVar
 
-from byoc_hw.accelerator import KernelPart
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer, Weighted
 from byoc_hw.integers import ceil_div
-from byoc_hw.plan.array.cost import dense_job_shapes
 from byoc_hw.plan.array.kinds import PSUM_BYTES, Product, Run, Window, parts_of_kernel
 from byoc_hw.plan.array.tiling import Tiler, tile_geometry
 from byoc_hw.plan.array.transfers import Box, linear_chunks, tile_transfers
 from byoc_hw.plan.array.weight_blocks import part_bytes
-from byoc_hw.plan.array.window import Extent, extents
+from byoc_hw.plan.array.window import Extent, Extents, extents
 from byoc_hw.plan.choices import Tiling
 from byoc_hw.plan.steps import Image, Job
 from byoc_hw.plan.work.builder import WorkBuilder
@@ -24,8 +22,7 @@ from byoc_hw.plan.work.ops import LocalBuffer, Op, activations, copy_op, product
 from byoc_hw.plan.work.units import Unit
 
 
-@dataclass(frozen=True)
-class Tile:
+class Tile(NamedTuple):
     """One job, or one for each part of the kernel: output rows and columns, output channels from `channel` on, input
     channels from `depth` on.
 
@@ -126,6 +123,11 @@ class _Tiles:
         # Blocks that stay have equal places, as any of them may be the next to be loaded over.
         self.place = tiler.block_bytes(tiling) if self.staying > 1 and not self.group.resident else 0
         self.parts = parts_of_kernel(layer, region.accelerator)
+        self.axes = [
+            (window.rows.part(one.row, one.height), window.columns.part(one.column, one.width)) for one in self.parts
+        ]
+        self.source = region.homes[region.storages.of[layer.ifm]]
+        self.targets = region.targets(region.storages.of[layer.ofm])
         self.ifm: tuple[Box, LocalBuffer] | None = None
         self.ofm = self.psum = activations(layer.name, 0)
         self.kept: dict[WeightBlock, LocalBuffer] = {}
@@ -134,40 +136,38 @@ class _Tiles:
         """The unit of one tile."""
         region, layer = self.region, self.layer
         unit = Unit(self.number, self.group.overlap)
-        ifm_buffer = self._load_ifm(tile, unit)
+        ifm, ofm = tile.ifm, tile.ofm
+        ifm_buffer = self._load_ifm(ifm, unit)
         if tile.first:
             outputs = tile.row.size * tile.column.size * tile.channels
             self.ofm = activations(layer.ofm.name, layer.ofm.bytes_of(outputs))
             self.psum = activations(layer.name, PSUM_BYTES * outputs)
         local = {"ifm": ifm_buffer, "ofm": self.ofm, "psum": self.psum, **self._load_weights(tile, unit)}
-        for part in self.parts:
-            first, last = tile.first and part is self.parts[0], tile.last and part is self.parts[-1]
-            job = self._job(tile, part, first, last)
+        for number in range(len(self.parts)):
+            job = self._job(tile, number, ifm.extents, ofm)
             if job.first and job.last:
                 del local["psum"]
             unit.jobs.append(region.job(self.index, layer, job, local))
         if tile.last:
-            for home in region.targets(region.storages.of[layer.ofm]):
-                for move in tile_transfers(tile.ofm, self.window.columns.ofm, self.window.out_channels):
+            for home in self.targets:
+                for move in tile_transfers(ofm, self.window.columns.ofm, self.window.out_channels):
                     unit.stores.append(copy_op(self.index, move, home, self.ofm, False, region.accelerator))
         region.units.append(unit)
 
-    def _job(self, tile: Tile, part: KernelPart, first: bool, last: bool) -> Job:
-        """The job over a part of the kernel, which reads a part of the tile's input."""
-        layer, window = self.layer, self.window
-        row = window.rows.part(part.row, part.height).extent(tile.row.start, tile.row.size)
-        column = window.columns.part(part.column, part.width).extent(tile.column.start, tile.column.size)
-        ifm, ofm = tile.ifm.extents, tile.ofm.extents
-        ifm_pixel, ofm_pixel = layer.ifm.bytes_of(ifm[2]), layer.ofm.bytes_of(ofm[2])
+    def _job(self, tile: Tile, number: int, ifm: Extents, ofm: Box) -> Job:
+        """The job over part `number` of the kernel, which reads a part of the tile's input."""
+        layer, region, (rows, columns) = self.layer, self.region, self.axes[number]
+        row, column = rows.extent(tile.row.start, tile.row.size), columns.extent(tile.column.start, tile.column.size)
+        ifm_pixel, ofm_pixel = layer.ifm.bytes_of(ifm[2]), layer.ofm.bytes_of(tile.channels)
         pixels = (row.ifm_start - tile.row.ifm_start) * ifm[1] + column.ifm_start - tile.column.ifm_start
         kernel, weights = (0, 0), 0
         if isinstance(layer, Weighted):
-            depths = tile.depths if window.sums else 1
-            before = self.parts[: self.parts.index(part)]
-            kernel = part.size
-            weights = self.weights_at + sum(part_bytes(layer, one, tile.channels, depths) for one in before)
+            depths = tile.depths if self.window.sums else 1
+            kernel = self.parts[number].size
+            before = (part_bytes(layer, one, tile.channels, depths) for one in self.parts[:number])
+            weights = self.weights_at + sum(before)
         read = row.ifm_size, column.ifm_size, tile.depths
-        ifm_shape, ofm_shape = dense_job_shapes(layer, read, ofm, self.region.accelerator)
+        ifm_shape, ofm_shape = region.dense_shapes(self.index, layer, read, ofm.extents)
         return Job(
             ifm=pixels * ifm_pixel + layer.ifm.bytes_of(tile.first_input + tile.depth - tile.loaded[0]),
             ofm=0,
@@ -178,12 +178,12 @@ class _Tiles:
             ifm_pixel=ifm_pixel,
             ofm_pixel=ofm_pixel,
             weights=weights,
-            params=self.region.params_at(tile.channel) if self.once else 0,
+            params=region.params_at(tile.channel) if self.once else 0,
             padding=(row.pad_before, column.pad_before, row.pad_after, column.pad_after),
             kernel=kernel,
-            first=first,
-            last=last,
-            image=self._image(tile.ofm),
+            first=tile.first and number == 0,
+            last=tile.last and number == len(self.parts) - 1,
+            image=self._image(ofm),
         )
 
     def _image(self, box: Box) -> Image:
@@ -197,16 +197,14 @@ class _Tiles:
         image = self.region.image(self.layer, (first, 0, channel), (stop - first, width, channels))
         return image._replace(pitch=width, first=start - first * width)
 
-    def _load_ifm(self, tile: Tile, unit: Unit) -> LocalBuffer:
-        if self.ifm is not None and self.ifm[0] == tile.ifm:
+    def _load_ifm(self, box: Box, unit: Unit) -> LocalBuffer:
+        if self.ifm is not None and self.ifm[0] == box:
             return self.ifm[1]
-        region, layer = self.region, self.layer
-        height, width, channels = tile.ifm.extents
-        buffer = activations(layer.ifm.name, layer.ifm.bytes_of(height * width * channels))
-        self.ifm = tile.ifm, buffer
-        home = region.homes[region.storages.of[layer.ifm]]
-        for move in tile_transfers(tile.ifm, self.window.columns.ifm, self.window.ifm_channels):
-            unit.loads.append(copy_op(self.index, move, home, buffer, True, region.accelerator))
+        region, ifm = self.region, self.layer.ifm
+        buffer = activations(ifm.name, ifm.bytes_of(prod(box.extents)))
+        self.ifm = box, buffer
+        for move in tile_transfers(box, self.window.columns.ifm, self.window.ifm_channels):
+            unit.loads.append(copy_op(self.index, move, self.source, buffer, True, region.accelerator))
         return buffer
 
     def _load_weights(self, tile: Tile, unit: Unit) -> dict[str, LocalBuffer]:
