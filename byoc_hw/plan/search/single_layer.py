@@ -9,7 +9,7 @@ from itertools import chain
 from math import lcm, prod
 from typing import Any
 
-from byoc_hw.accelerator import Accelerator
+from byoc_hw.accelerator import Accelerator, TuningSpace
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer
 from byoc_hw.integers import ceil_div, even_size, largest_allowed, round_up
@@ -30,7 +30,20 @@ def single_tiling(layer: Layer, accelerator: Accelerator) -> Tiling | None:
     Raises `PlanError` naming the layer with the memory that its smallest tile does not fit, or with
     the DMA's rule that its cheapest tiling breaks.
     """
-    return next(iter(_cheapest(AlikeLayer.of(layer), accelerator, True, accelerator.weight_memory)), None)
+    return next(iter(_cheapest(AlikeLayer.of(layer), _part(accelerator, 1, 1), True, accelerator.weight_memory)), None)
+
+
+@lru_cache(maxsize=256)
+def _part(accelerator: Accelerator, activations: int, weights: int) -> Accelerator:
+    """An accelerator with one of so many parts of each local memory. What a tiling does not depend on is left out: it
+    is found once for all accelerators that differ in nothing else."""
+    return replace(
+        accelerator,
+        activation_memory=max(accelerator.activation_memory // activations, 1),
+        weight_memory=max(accelerator.weight_memory // weights, 1),
+        tuning=TuningSpace(),
+        packed_rows=False,
+    )
 
 
 _ROOMS = (1, 2)
@@ -73,12 +86,8 @@ def tilings(
     weights, at a time. With `even`, tiles that leave a part of the array idle are tried where it waits for the DMA."""
     seen: set[Tiling] = set()
     for activations, weights in parts:
-        part = replace(
-            accelerator,
-            activation_memory=max(accelerator.activation_memory // activations, 1),
-            weight_memory=max(accelerator.weight_memory // weights, 1),
-        )
         try:
+            part = _part(accelerator, activations, weights)
             found = _cheapest(AlikeLayer.of(layer), part, even, accelerator.weight_memory)
         except PlanError:
             continue  # a larger part may do

@@ -157,7 +157,9 @@ class _Tiles:
     def _job(self, tile: Tile, number: int, ifm: Extents, ofm: Box) -> Job:
         """The job over part `number` of the kernel, which reads a part of the tile's input."""
         layer, region, (rows, columns) = self.layer, self.region, self.axes[number]
-        row, column = rows.extent(tile.row.start, tile.row.size), columns.extent(tile.column.start, tile.column.size)
+        row, column = tile.row, tile.column
+        if len(self.parts) > 1:
+            row, column = rows.extent(row.start, row.size), columns.extent(column.start, column.size)
         ifm_pixel, ofm_pixel = layer.ifm.bytes_of(ifm[2]), layer.ofm.bytes_of(tile.channels)
         pixels = (row.ifm_start - tile.row.ifm_start) * ifm[1] + column.ifm_start - tile.column.ifm_start
         kernel, weights = (0, 0), 0
