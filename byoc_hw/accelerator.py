@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import lcm
 from pathlib import Path
 from typing import Any, get_args
@@ -657,7 +657,7 @@ class Accelerator:
         check_whole(f"accelerator {self.name}: whole_cycles of {layer.kind} {layer.name}", cycles, 0, _MOST)
         return int(cycles)
 
-    @property
+    @cached_property
     def buffer_alignment(self) -> int:
         """Alignment in bytes of every buffer in local memory, valid for both the array and the DMA."""
         return lcm(self.local_alignment, self.dma_alignment)

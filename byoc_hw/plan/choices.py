@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from byoc_hw.errors import PlanError
 
 
-@dataclass(frozen=True)
-class Tiling:
+class Tiling(NamedTuple):
     """Sizes of a tile, in elements; `depth` is the slice of input channels that a job sums over.
 
     Channels are the outer loop, so that weights are loaded once, unless `rows_outer`. With

@@ -79,8 +79,8 @@ def lay_out(
     work, flash = region_work(mapped, choices)  # in a valid order, not yet a good one
     if most is not None and len(work.ops) > most:
         raise PlanError(f"{mapped.graph.name}: at most {most} jobs and copies are wanted: got {len(work.ops)}")
-    if below is not None and _busiest(work) >= below:
-        raise PlanError(f"{mapped.graph.name}: fewer than {below} cycles are wanted: got {_busiest(work)} or more")
+    if below is not None and busiest(work) >= below:
+        raise PlanError(f"{mapped.graph.name}: fewer than {below} cycles are wanted: got {busiest(work)} or more")
     return _placed(mapped, choices, work, flash, exact)
 
 
@@ -115,7 +115,7 @@ def _where(home: Home, flash: FlashImage) -> Home:
     return home if home.address.space != FLASH else replace(home, address=flash.constant(home.storage.tensor))
 
 
-def _busiest(work: Work) -> int:
+def busiest(work: Work) -> int:
     """Cycles of all jobs or of all copies, whichever are more: no order of them takes fewer."""
     jobs = sum(op.cycles for op in work.ops if op.is_job)
     return max(jobs, sum(op.cycles for op in work.ops) - jobs)

@@ -203,8 +203,9 @@ def job_cycles(layer: Layer, ifm: Extents, ofm: Extents, accelerator: Accelerato
     Of a layer whose kernel is in parts, of the jobs over all of them, or of the one over a part of size `kernel`.
     """
     if isinstance(layer, Weighted):
-        groups = _groups(ofm, rows_at_a_time(layer, accelerator), accelerator)
-        channels = ifm[2] if sums_channels(layer) else 1
+        sums = sums_channels(layer)
+        groups = _groups(ofm, accelerator.array_rows if sums else accelerator.depthwise_rows, accelerator)
+        channels = ifm[2] if sums else 1
         kernels = [part.size for part in parts_of_kernel(layer, accelerator)] if kernel is None else [kernel]
         bits = accelerator.weight_width(layer)
         each = sum(_group_cycles(one, channels, bits, accelerator) for one in kernels)

@@ -18,7 +18,7 @@ from byoc_hw.integers import ceil_div, largest_allowed, piece_sizes, round_up
 from byoc_hw.params.pack import PARAMS_BYTES
 from byoc_hw.plan.array.cost import copy_cycles, dense_job_cycles, is_pointwise
 from byoc_hw.plan.array.kinds import PSUM_BYTES, Geometry, Window, geometry, parts_of_kernel
-from byoc_hw.plan.array.packing import Packing, filling_cycles, tile_packing
+from byoc_hw.plan.array.packing import Packing, filling_cycles, least_packed, tile_packing
 from byoc_hw.plan.array.transfers import tile_pieces
 from byoc_hw.plan.array.weight_blocks import params_together, weights_bytes
 from byoc_hw.plan.array.window import Axis, Extent, Extents
@@ -94,6 +94,7 @@ class Tiler:
         default_factory=dict, init=False, repr=False, compare=False
     )
     _packed: dict[Pair, Pair] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _jobs: dict[tuple[Extents, Extents], int] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @cached_property
     def alignment(self) -> int:
@@ -237,6 +238,19 @@ class Tiler:
             self._weight_cycles(tiling, sizes),
         )
 
+    def least_cost(self, tiling: Tiling) -> TilingCost:
+        """As `cost`, with the jobs of all of the layer in one tile, or in one row if it is packed: no tiles have fewer
+        cycles of them."""
+        sizes = _Sizes(self._spatial(tiling), self._channels(tiling), self._depths(tiling))
+        jobs = least_packed(self.layer, self.accelerator) if tiling.packed else self._least_jobs
+        return TilingCost(jobs, self._activation_cycles(tiling, sizes), self._weight_cycles(tiling, sizes))
+
+    @cached_property
+    def _least_jobs(self) -> int:
+        window = self.window
+        whole = Tiling(window.rows.ofm, window.columns.ofm, window.group_channels, window.in_channels)
+        return self._array_cycles(whole, _Sizes(self._spatial(whole), self._channels(whole), self._depths(whole)))
+
     # Tiles of one size cost the same: only the few sizes are counted, not every tile.
 
     def _array_cycles(self, tiling: Tiling, sizes: _Sizes) -> int:
@@ -266,7 +280,10 @@ class Tiler:
         ifm, ofm = (row.ifm_size, column.ifm_size, depth), (row.size, column.size, channels)
         if tiling.packed:
             ofm = 1, self.packing(row, column).pixels(row.size, column.size), channels
-        return dense_job_cycles(self.layer, ifm, ofm, self.accelerator)
+        key = ifm, ofm
+        if key not in self._jobs:
+            self._jobs[key] = dense_job_cycles(self.layer, ifm, ofm, self.accelerator)
+        return self._jobs[key]
 
     def _weight_cycles(self, tiling: Tiling, sizes: _Sizes) -> int:
         if not isinstance(self.layer, Weighted):

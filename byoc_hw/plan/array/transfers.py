@@ -31,8 +31,7 @@ class Transfer(NamedTuple):
         return Copy(main + self.main, local + self.local, self.nbytes, self.rows, self.main_stride, self.local_stride)
 
 
-@dataclass(frozen=True)
-class Box:
+class Box(NamedTuple):
     """A part of an activation tensor [h][w][c] that is dense in local memory."""
 
     origin: tuple[int, int, int]

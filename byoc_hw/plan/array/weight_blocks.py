@@ -66,23 +66,28 @@ def _cut(alike: _Alike, accelerator: Accelerator, share: int | None) -> Blocks |
     for part in shares if share is None else (share,):
         if fits(layer, whole, part, accelerator):
             return None  # one block costs the least
-        fitting = [blocks for blocks in possible if fits(layer, blocks, part, accelerator)]
-        if fitting:
-            return _cheapest(layer, whole, fitting, accelerator)
+        found = _cheapest(layer, possible, part, accelerator)
+        if found is not None:
+            return found
     return Blocks(1, 1)
 
 
-def _cheapest(layer: Weighted, whole: Blocks, fitting: Sequence[Blocks], accelerator: Accelerator) -> Blocks:
-    """The first of the blocks that cost the fewest cycles. Those with the fewest copies are looked at first: others
-    have no fewer cycles of jobs than one block, and to begin more copies costs too much soon."""
-    jobs = tile_cycles(layer, whole, extents(layer.ofm), accelerator)
-    copies = [_copies(layer, blocks) for blocks in fitting]
-    best = _cycles(layer, fitting[0], accelerator), 0
-    for at in sorted(range(len(fitting)), key=copies.__getitem__):
+def _cheapest(layer: Weighted, possible: Sequence[Blocks], part: int, accelerator: Accelerator) -> Blocks | None:
+    """The first of the blocks that cost the fewest cycles, of those of which `part` fit the weight memory at once; None
+    where none do. The first of all is the whole layer. Those with the fewest copies are looked at first: others have
+    no fewer cycles of jobs than one block, and to begin more copies costs too much soon."""
+    first = next((at for at, blocks in enumerate(possible) if fits(layer, blocks, part, accelerator)), None)
+    if first is None:
+        return None
+    jobs = tile_cycles(layer, possible[0], extents(layer.ofm), accelerator)
+    copies = [_copies(layer, blocks) for blocks in possible]
+    best = _cycles(layer, possible[first], accelerator), first
+    for at in sorted(range(len(possible)), key=copies.__getitem__):
         if jobs + copies[at] * accelerator.dma_setup > best[0]:
             break
-        best = min(best, (_cycles(layer, fitting[at], accelerator), at))
-    return fitting[best[1]]
+        if fits(layer, possible[at], part, accelerator):
+            best = min(best, (_cycles(layer, possible[at], accelerator), at))
+    return possible[best[1]]
 
 
 def _copies(layer: Weighted, blocks: Blocks) -> int:

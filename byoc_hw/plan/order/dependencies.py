@@ -11,10 +11,10 @@ from byoc_hw.plan.work.ops import Access, LocalBuffer, Op
 
 class TouchedBytes:
     """The last writer and the readers since then of each byte of one memory, as pieces by address. `arrays` has the
-    array of each operation, None for copies."""
+    array of each operation, None for copies. `last_write` is the last operation that writes any byte."""
 
     def __init__(self, arrays: Sequence[int | None]) -> None:
-        self.arrays = arrays
+        self.arrays, self.last_write = arrays, -1
         self.starts: list[int] = [0]
         self.pieces: list[tuple[int, tuple[int, ...]]] = [(-1, ())]  # writer, readers since
 
@@ -75,24 +75,26 @@ def dependencies(
     """
     touched = [op.accesses for op in ops] if accesses is None else accesses
     arrays = [(lanes[index] if lanes else 0) if op.is_job else None for index, op in enumerate(ops)]
-    lies: dict[object, tuple[object, int]] = {}  # the memory of each place, and where it is there
-    last_write: dict[object, int] = {}
+    memories: dict[object, TouchedBytes] = {}
+    lies: dict[object, tuple[TouchedBytes, int]] = {}  # the memory of each place, and where it is there
     for index, some in enumerate(touched):
         for place, _, _, writes in some:
             if place not in lies:
-                lies[place] = (place.space, offsets[place]) if isinstance(place, LocalBuffer) else (place, 0)
+                key, base = (place.space, offsets[place]) if isinstance(place, LocalBuffer) else (place, 0)
+                if key not in memories:
+                    memories[key] = TouchedBytes(arrays)
+                lies[place] = memories[key], base
             if writes:
-                last_write[lies[place][0]] = index
-    memories = {key: TouchedBytes(arrays) for key, _ in lies.values()}
+                lies[place][0].last_write = index
     found = []
     for index, (some, mine) in enumerate(zip(touched, arrays, strict=True)):
         before: set[int] = set()
         for place, start, stop, writes in some:
-            key, base = lies[place]
-            if key in last_write and last_write[key] >= index:
-                memories[key].access(base + start, base + stop, writes, index, before)
+            memory, base = lies[place]
+            if memory.last_write >= index:
+                memory.access(base + start, base + stop, writes, index, before)
             else:  # nothing waits for this
-                memories[key].written(base + start, base + stop, before)
+                memory.written(base + start, base + stop, before)
         if mine is None:
             before.discard(index)
             found.append(before)

@@ -20,7 +20,7 @@ from byoc_hw.plan.choices import PIECES, Choices, Group, Tiling
 from byoc_hw.plan.search.alike import Known
 from byoc_hw.plan.search.grouping import Grouping
 from byoc_hw.plan.search.single_layer import single_tiling, tilings
-from byoc_hw.plan.stages import Layout, lay_out
+from byoc_hw.plan.stages import Layout, busiest, lay_out
 
 ROOM = (1.0, 0.94, 0.86, 0.75)
 """Parts of the local activation memory that are tried as its size: estimates ignore gaps between addresses."""
@@ -49,12 +49,13 @@ def laid_out(graph: Graph, accelerator: Accelerator, near: float = 0, far: float
     plain = map_graph(graph, accelerator, copies_transpose=False)
     if plain.whole:
         return [whole_layout(plain)]
+    known: dict[Choices, Layout] = {}
     for mapped, groupings, forms in candidates(graph, accelerator):
-        found = [one for choices in forms for one in _tried(mapped, choices, near)]
+        found = [one for choices in forms for one in _tried(mapped, choices, near, known)]
         if found and min(one.cycles for one in found) > far and len(graph.layers) > 1:
             for one in groupings:
                 for other in (one.further(), one.further(halos=True), one.further(fine=True)):
-                    found += _tried(one.mapped, _in_parts([other]), near)
+                    found += _tried(one.mapped, _in_parts([other]), near, known)
         if found:
             return found
     return [layer_by_layer(graph, accelerator)]
@@ -65,19 +66,24 @@ def promise(layout: Layout) -> float:
     return layout.cycles * (_KEEPING if any(group.kept for group in layout.choices.groups) else 1)
 
 
-def _tried(mapped: MappedGraph, choices: Iterable[Choices], near: float) -> list[Layout]:
-    """The plans of some choices, until one has at most `near` cycles, without those that cannot be carried out."""
+def _tried(mapped: MappedGraph, choices: Iterable[Choices], near: float, known: dict[Choices, Layout]) -> list[Layout]:
+    """The plans of some choices, until one has at most `near` cycles, without those that cannot be carried out. Those
+    that are `known` are not made again."""
     found: list[Layout] = []
     seen: set[Choices] = set()
     for candidate in choices:
         if candidate in seen:
             continue
         seen.add(candidate)
+        least = min((one.cycles for one in found), default=None)
         try:
-            least = min((one.cycles for one in found), default=None)
-            found.append(lay_out(mapped_as(mapped, candidate), candidate, below=least))
+            if candidate not in known:
+                known[candidate] = lay_out(mapped_as(mapped, candidate), candidate, below=least)
         except PlanError:
             continue  # the estimate was too bold: another candidate is more careful
+        if least is not None and busiest(known[candidate].work) >= least:
+            continue
+        found.append(known[candidate])
         fastest = min(found, key=lambda one: one.cycles)
         enough = ENOUGH if len(mapped.graph.layers) > 1 else _ENOUGH_ALONE
         if fastest.cycles <= near or len(fastest.work.ops) > enough:

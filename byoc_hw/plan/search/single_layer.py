@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
+from itertools import chain
 from math import lcm, prod
+from typing import Any
 
-from byoc_hw.accelerator import Accelerator
+from byoc_hw.accelerator import Accelerator, TuningSpace
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer
 from byoc_hw.integers import ceil_div, even_size, largest_allowed, round_up
@@ -29,8 +31,25 @@ def single_tiling(layer: Layer, accelerator: Accelerator) -> Tiling | None:
     Raises `PlanError` naming the layer with the memory that its smallest tile does not fit, or with
     the DMA's rule that its cheapest tiling breaks.
     """
-    packs = worth_packing_tiles(layer, accelerator)
-    return next(iter(_cheapest(AlikeLayer.of(layer), accelerator, True, accelerator.weight_memory, packs)), None)
+    packs, room = worth_packing_tiles(layer, accelerator), accelerator.weight_memory
+    return next(iter(_cheapest(AlikeLayer.of(layer), _part(accelerator, 1, 1), True, room, packs)), None)
+
+
+@lru_cache(maxsize=256)
+def _part(accelerator: Accelerator, activations: int, weights: int) -> Accelerator:
+    """An accelerator with one of so many parts of each local memory. What a tiling does not depend on is left out: it
+    is found once for all accelerators that differ in nothing else."""
+    return replace(
+        accelerator,
+        activation_memory=max(accelerator.activation_memory // activations, 1),
+        weight_memory=max(accelerator.weight_memory // weights, 1),
+        tuning=TuningSpace(),
+        packed_rows=False,
+    )
+
+
+_ROOMS = (1, 2)
+"""Numbers of tiles, and of blocks of weights, that have room at a time, for which the cheapest tiling is found."""
 
 
 @lru_cache(maxsize=4096)
@@ -54,7 +73,7 @@ def _cheapest(
         raise PlanError(_too_large(tiler))
     packed = _packed(tiler, costs) if packs else {}
     kinds = (costs | packed, costs) if packed else (costs,)
-    return tuple(dict.fromkeys(_first_allowed(tiler, some, room) for some in kinds for room in (1, 2)))
+    return tuple(dict.fromkeys(_first_allowed(tiler, some, room) for some in kinds for room in _ROOMS))
 
 
 def _first_allowed(tiler: Tiler, costs: Mapping[Tiling, TilingCost], room: int) -> Tiling:
@@ -75,12 +94,8 @@ def tilings(
     seen: set[Tiling] = set()
     packs = worth_packing_tiles(layer, accelerator)
     for activations, weights in parts:
-        part = replace(
-            accelerator,
-            activation_memory=max(accelerator.activation_memory // activations, 1),
-            weight_memory=max(accelerator.weight_memory // weights, 1),
-        )
         try:
+            part = _part(accelerator, activations, weights)
             found = _cheapest(AlikeLayer.of(layer), part, even, accelerator.weight_memory, packs)
         except PlanError:
             continue  # a larger part may do
@@ -228,10 +243,12 @@ def _candidates(tiler: Tiler, even: bool) -> dict[Tiling, TilingCost]:
     # Tiles that leave a part of the array idle: where memory is very small, or the DMA slow.
     fine_columns = _halves(accelerator.array_columns, window.columns.ofm)
     fine_channels = _halves(accelerator.array_rows, window.group_channels)
-    add(_fitting(tiler, (*columns, *fine_columns), (*channels, *fine_channels)))
-    if enough:
-        add(_balanced(tiler))
-    for room in (1, 2):
+    finer = _fitting(tiler, (*columns, *fine_columns), (*channels, *fine_channels))
+    if not enough:
+        add(finer)
+    else:
+        _add_cheap(tiler, found, chain(finer, _balanced(tiler)))
+    for room in _ROOMS:
         _improve(tiler, found, room)
     return found
 
@@ -245,12 +262,25 @@ def _packed(tiler: Tiler, known: Mapping[Tiling, TilingCost]) -> dict[Tiling, Ti
     total = window.columns.ofm
     for width in dict.fromkeys(ceil_div(total, count) for count in _PARTS if count <= total):
         for channels in _divisions(window.group_channels, accelerator.array_rows):
-            for shape in _deepest(tiler, replace(Tiling(1, width, channels, window.in_channels), packed=True)):
+            for shape in _deepest(tiler, Tiling(1, width, channels, window.in_channels, packed=True)):
                 for tiling in _orders(tiler, _tallest(tiler, shape)):
                     found[tiling] = tiler.cost(tiling)
-    for room in (1, 2):
+    for room in _ROOMS:
         _improve(tiler, found, room)
     return found
+
+
+def _add_cheap(tiler: Tiler, found: dict[Tiling, TilingCost], tilings: Iterable[Tiling]) -> None:
+    """Add tilings, without those that surely take more cycles than one that is there, with room for any of `_ROOMS`."""
+    best = [min(cost.rank(room, room) for cost in found.values()) for room in _ROOMS]
+    for tiling in tilings:
+        if tiling in found:
+            continue
+        least = tiler.least_cost(tiling)
+        if all(least.rank(room, room) > cheapest for room, cheapest in zip(_ROOMS, best, strict=True)):
+            continue
+        found[tiling] = cost = tiler.cost(tiling)
+        best = [min(cost.rank(room, room), cheapest) for room, cheapest in zip(_ROOMS, best, strict=True)]
 
 
 def _improve(tiler: Tiler, found: dict[Tiling, TilingCost], room: int) -> None:
@@ -287,8 +317,8 @@ def _totals(window: Window) -> dict[str, int]:
 
 
 def _sized(tiling: Tiling, axis: str, size: int) -> Tiling:
-    sizes = {name: getattr(tiling, name) for name in ("rows", "columns", "channels", "depth")} | {axis: size}
-    return Tiling(**sizes, rows_outer=tiling.rows_outer, whole_ifm=tiling.whole_ifm, packed=tiling.packed)
+    changed: dict[str, Any] = {axis: size}
+    return tiling._replace(**changed)
 
 
 def _next_sizes(total: int, size: int) -> list[int]:
@@ -363,14 +393,14 @@ def _orders(tiler: Tiler, tiling: Tiling) -> Iterator[Tiling]:
     yield tiling
     ifm_stays = tiling.depth == tiler.window.in_channels or tiling.whole_ifm
     if tiler.window.sums and ifm_stays and tiling.channels < tiler.window.out_channels:
-        yield replace(tiling, rows_outer=True)
+        yield tiling._replace(rows_outer=True)
 
 
 def _tallest(tiler: Tiler, shape: Tiling) -> Tiling:
     """The tiling of that shape with the most rows that fit, all tiles as high as each other."""
     total = tiler.window.rows.ofm
     most = tiler.most_rows(shape)
-    return replace(shape, rows=even_size(total, most))
+    return shape._replace(rows=even_size(total, most))
 
 
 def _deepest(tiler: Tiler, shape: Tiling) -> Iterator[Tiling]:
@@ -379,21 +409,21 @@ def _deepest(tiler: Tiler, shape: Tiling) -> Iterator[Tiling]:
         yield shape
     elif tiler.window.sums:
         # A slice of an input tile that stays starts at its first channel: that must be aligned.
-        yield from _sliced(tiler, replace(shape, whole_ifm=True), tiler.alignment)
+        yield from _sliced(tiler, shape._replace(whole_ifm=True), tiler.alignment)
         yield from _sliced(tiler, shape, tiler.accelerator.dma_alignment)
 
 
 def _sliced(tiler: Tiler, shape: Tiling, unit: int) -> Iterator[Tiling]:
     """The shape with the largest slices that fit, if any does: of one size, and of whole units."""
     total = tiler.window.in_channels
-    largest = largest_allowed(total - 1, lambda depth: tiler.fits(replace(shape, depth=depth)))
+    largest = largest_allowed(total - 1, lambda depth: tiler.fits(shape._replace(depth=depth)))
     largest -= largest % unit
     if largest == 0:
         return
     slices = ceil_div(total, largest)
     # Also a multiple of the DMA's alignment, where that does not add a slice.
     words = round_up(ceil_div(total, slices), lcm(unit, tiler.accelerator.dma_width))
-    yield replace(shape, depth=words if words <= largest else round_up(ceil_div(total, slices), unit))
+    yield shape._replace(depth=words if words <= largest else round_up(ceil_div(total, slices), unit))
 
 
 def _too_large(tiler: Tiler) -> str:

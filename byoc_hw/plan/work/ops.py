@@ -99,7 +99,8 @@ def copy_op(layer: int, move: Transfer, home: Home, buffer: LocalBuffer, inward:
     Where it ends with its storage and its buffer, it is rounded up to whole words of the DMA: both have room.
     """
     local, alignment = Address(buffer.space), accelerator.dma_alignment
-    move = padded_end(move, home.storage.nbytes, buffer.nbytes, alignment)
+    if alignment > 1:
+        move = padded_end(move, home.storage.nbytes, buffer.nbytes, alignment)
     step = move.load(home.address, local) if inward else move.store(home.address, local)
     problem = misalignment(step, alignment)
     if problem is not None:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple, TypeVar
 
-from byoc_hw.accelerator import KernelPart
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer, Weighted
 from byoc_hw.integers import ceil_div
-from byoc_hw.plan.array.cost import dense_job_shapes
 from byoc_hw.plan.array.kinds import PSUM_BYTES, Product, Run, Window, parts_of_kernel
 from byoc_hw.plan.array.packing import Packing, packs_tiles
 from byoc_hw.plan.array.tiling import Tiler, tile_geometry
@@ -28,8 +25,7 @@ from byoc_hw.plan.work.units import Unit
 from byoc_hw.tensor import Pair
 
 
-@dataclass(frozen=True)
-class Tile:
+class Tile(NamedTuple):
     """One job, or one for each part of the kernel: output rows and columns, output channels from `channel` on, input
     channels from `depth` on.
 
@@ -142,6 +138,11 @@ class _Tiles:
         # Blocks that stay have equal places, as any of them may be the next to be loaded over.
         self.place = tiler.block_bytes(tiling) if self.staying > 1 and not self.group.resident else 0
         self.parts = parts_of_kernel(layer, region.accelerator)
+        self.axes = [
+            (window.rows.part(one.row, one.height), window.columns.part(one.column, one.width)) for one in self.parts
+        ]
+        self.source = region.homes[region.storages.of[layer.ifm]]
+        self.targets = region.targets(region.storages.of[layer.ofm])
         self.ifm: tuple[tuple[Box, Packing | None], LocalBuffer] | None = None
         self.ofm = self.psum = activations(layer.name, 0)
         self.kept: dict[WeightBlock, LocalBuffer] = {}
@@ -151,57 +152,58 @@ class _Tiles:
         region, layer = self.region, self.layer
         unit = Unit(self.number, self.group.overlap)
         self.packing = self.tiler.packing(tile.row, tile.column) if self.packed else None
-        ifm_buffer = self._load_ifm(tile, unit)
+        ifm, ofm = tile.ifm, tile.ofm
+        ifm_buffer = self._load_ifm(ifm, unit)
         if tile.first:
             outputs = prod(self._outputs(tile))
             self.ofm = activations(layer.ofm.name, layer.ofm.bytes_of(outputs))
             self.psum = activations(layer.name, PSUM_BYTES * outputs)
         local = {"ifm": ifm_buffer, "ofm": self.ofm, "psum": self.psum, **self._load_weights(tile, unit)}
-        for part in self.parts:
-            first, last = tile.first and part is self.parts[0], tile.last and part is self.parts[-1]
-            job = self._job(tile, part, first, last)
+        for number in range(len(self.parts)):
+            job = self._job(tile, number, ifm.extents, ofm)
             if job.first and job.last:
                 del local["psum"]
             unit.jobs.append(region.job(self.index, layer, job, local))
         if tile.last:
-            columns, pitch = self.window.columns.ofm, 0 if self.packing is None else self.packing.pitch
-            for home in region.targets(region.storages.of[layer.ofm]):
-                for move in tile_transfers(tile.ofm, columns, self.window.out_channels, pitch):
+            pitch = 0 if self.packing is None else self.packing.pitch
+            for home in self.targets:
+                for move in tile_transfers(ofm, self.window.columns.ofm, self.window.out_channels, pitch):
                     unit.stores.append(copy_op(self.index, move, home, self.ofm, False, region.accelerator))
         region.units.append(unit)
 
     def _outputs(self, tile: Tile) -> Extents:
         """What the jobs of a tile compute: with packed rows a single one."""
-        height, width, channels = tile.ofm.extents
+        height, width, channels = tile.row.size, tile.column.size, tile.channels
         return (height, width, channels) if self.packing is None else (1, self.packing.pixels(height, width), channels)
 
-    def _seen(self, tile: Tile, part: KernelPart) -> _Seen:
-        rows = self.window.rows.part(part.row, part.height)
-        columns = self.window.columns.part(part.column, part.width)
+    def _seen(self, tile: Tile, number: int) -> _Seen:
+        """What the job over part `number` of the kernel sees."""
+        rows, columns = self.axes[number]
         if self.packing is not None:
-            pitch, outputs = self.packing.pitch, self._outputs(tile)[1]
+            part, pitch, outputs = self.parts[number], self.packing.pitch, self._outputs(tile)[1]
             first = part.row * rows.dilation * pitch + part.column * columns.dilation
             return _Seen(first, pitch, (rows.reach, outputs + columns.reach - 1), (0, 0, 0, 0))
-        row, column = (axis.extent(one.start, one.size) for axis, one in ((rows, tile.row), (columns, tile.column)))
-        pitch = tile.column.ifm_size
+        row, column, pitch = tile.row, tile.column, tile.column.ifm_size
+        if len(self.parts) > 1:
+            row, column = rows.extent(row.start, row.size), columns.extent(column.start, column.size)
         first = (row.ifm_start - tile.row.ifm_start) * pitch + column.ifm_start - tile.column.ifm_start
         padding = row.pad_before, column.pad_before, row.pad_after, column.pad_after
         return _Seen(first, pitch, (row.ifm_size, column.ifm_size), padding)
 
-    def _job(self, tile: Tile, part: KernelPart, first: bool, last: bool) -> Job:
-        """The job over a part of the kernel, which reads a part of the tile's input."""
-        layer, window = self.layer, self.window
-        seen, ofm, image = self._seen(tile, part), self._outputs(tile), self._image(tile.ofm)
+    def _job(self, tile: Tile, number: int, ifm: Extents, ofm: Box) -> Job:
+        """The job over part `number` of the kernel, which reads a part of the tile's input."""
+        layer, region, seen, image = self.layer, self.region, self._seen(tile, number), self._image(ofm)
         if self.packing is not None:
             image = image._replace(pitch=seen.pitch)
-        ifm_pixel, ofm_pixel = layer.ifm.bytes_of(tile.ifm.extents[2]), layer.ofm.bytes_of(ofm[2])
+        ifm_pixel, ofm_pixel = layer.ifm.bytes_of(ifm[2]), layer.ofm.bytes_of(tile.channels)
         kernel, weights = (0, 0), 0
         if isinstance(layer, Weighted):
-            depths = tile.depths if window.sums else 1
-            before = self.parts[: self.parts.index(part)]
-            kernel = part.size
-            weights = self.weights_at + sum(part_bytes(layer, one, tile.channels, depths) for one in before)
-        ifm_shape, ofm_shape = dense_job_shapes(layer, (*seen.extents, tile.depths), ofm, self.region.accelerator)
+            depths = tile.depths if self.window.sums else 1
+            kernel = self.parts[number].size
+            before = (part_bytes(layer, one, tile.channels, depths) for one in self.parts[:number])
+            weights = self.weights_at + sum(before)
+        read = *seen.extents, tile.depths
+        ifm_shape, ofm_shape = region.dense_shapes(self.index, layer, read, self._outputs(tile))
         return Job(
             ifm=seen.first * ifm_pixel + layer.ifm.bytes_of(tile.first_input + tile.depth - tile.loaded[0]),
             ofm=0,
@@ -212,11 +214,11 @@ class _Tiles:
             ifm_pixel=ifm_pixel,
             ofm_pixel=ofm_pixel,
             weights=weights,
-            params=self.region.params_at(tile.channel) if self.once else 0,
+            params=region.params_at(tile.channel) if self.once else 0,
             padding=seen.padding,
             kernel=kernel,
-            first=first,
-            last=last,
+            first=tile.first and number == 0,
+            last=tile.last and number == len(self.parts) - 1,
             image=image,
         )
 
@@ -231,21 +233,21 @@ class _Tiles:
         image = self.region.image(self.layer, (first, 0, channel), (stop - first, width, channels))
         return image._replace(pitch=width, first=start - first * width)
 
-    def _load_ifm(self, tile: Tile, unit: Unit) -> LocalBuffer:
-        packing, key = self.packing, (tile.ifm, self.packing)
+    def _load_ifm(self, box: Box, unit: Unit) -> LocalBuffer:
+        packing, key = self.packing, (box, self.packing)
         if self.ifm is not None and self.ifm[0] == key:
             return self.ifm[1]
-        region, layer = self.region, self.layer
-        storage, shape = region.storages.of[layer.ifm], tile.ifm.extents
-        pixels = prod(shape[:2]) if packing is None else packing.nbytes((*shape[:2], 1))
-        buffer = activations(layer.ifm.name, layer.ifm.bytes_of(pixels * shape[2]))
+        region, ifm, (height, width, channels) = self.region, self.layer.ifm, box.extents
+        pixels = height * width if packing is None else packing.nbytes((height, width, 1))
+        buffer = activations(ifm.name, ifm.bytes_of(pixels * channels))
         self.ifm = key, buffer
         at = (0, 0)
         if packing is not None:
-            unit.loads += zero_points(region, self.index, storage, buffer, packing.fills(shape, region.accelerator))
-            at = packing.pitch, packing.head * shape[2]
-        for move in tile_transfers(tile.ifm, self.window.columns.ifm, self.window.ifm_channels, *at):
-            unit.loads.append(copy_op(self.index, move, region.homes[storage], buffer, True, region.accelerator))
+            fills = packing.fills(box.extents, region.accelerator)
+            unit.loads += zero_points(region, self.index, region.storages.of[ifm], buffer, fills)
+            at = packing.pitch, packing.head * channels
+        for move in tile_transfers(box, self.window.columns.ifm, self.window.ifm_channels, *at):
+            unit.loads.append(copy_op(self.index, move, self.source, buffer, True, region.accelerator))
         return buffer
 
     def _load_weights(self, tile: Tile, unit: Unit) -> dict[str, LocalBuffer]:

@@ -12,8 +12,10 @@ from byoc_hw.errors import PlanError
 from byoc_hw.plan.array.mapped import map_graph
 from byoc_hw.plan.order.timeline import timeline
 from byoc_hw.plan.region import lay_out_region, plan_region
+from byoc_hw.plan.search import planner
 from byoc_hw.plan.search.grouping import Grouping
 from byoc_hw.plan.search.planner import best_layout
+from byoc_hw.plan.stages import lay_out as lay_out_stages
 from byoc_hw.plan.steps import SCRATCH, Copy, Job
 
 SAME = (1, 1, 1, 1)
@@ -131,3 +133,19 @@ def test_jobs_and_rows_that_cost_much_to_start_are_fewer():
         plan = check(graph, dear)
         assert number(plan) < 0.5 * number(unaware)
         assert timeline(plan, dear).total < timeline(unaware, dear).total
+
+
+def test_no_choices_are_laid_out_twice(monkeypatch):
+    """Patches and slices do not fit here either: the groups that are found without them are found again."""
+    graph, hardware = separable(3), accelerator(1500, 600)
+    made = []
+
+    def recorded(mapped, choices, **limits):
+        found = lay_out_stages(mapped, choices, **limits)
+        made.append(choices)
+        return found
+
+    monkeypatch.setattr(planner, "lay_out", recorded)
+    found = planner.laid_out(graph, hardware)
+    assert len(made) == len(set(made))
+    assert len(found) > len(made)

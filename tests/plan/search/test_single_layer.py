@@ -9,11 +9,11 @@ from plan_samples import Samples, accelerator, graph_of
 from byoc_hw.accelerator import KIB, REFERENCE
 from byoc_hw.plan.array.kinds import geometry
 from byoc_hw.plan.array.mapped import map_graph
-from byoc_hw.plan.array.tiling import Tiler, tile_geometry
+from byoc_hw.plan.array.tiling import Tiler, TilingCost, tile_geometry
 from byoc_hw.plan.choices import Choices, Group, Tiling
 from byoc_hw.plan.region import lay_out_region
 from byoc_hw.plan.search.grouping import Grouping
-from byoc_hw.plan.search.single_layer import single_tiling
+from byoc_hw.plan.search.single_layer import _cheapest, single_tiling, tilings
 from byoc_hw.plan.stages import lay_out
 
 
@@ -44,16 +44,16 @@ def test_most_rows_are_the_last_that_fit(memory, depth, weights):
     samples = Samples()
     layer = samples.conv2d(samples.tensor((1, 24, 12, 8)), 16, padding=(1, 1, 1, 1))
     tiler = Tiler(layer, geometry(layer), accelerator(memory, weights))
-    tilings = [Tiling(rows, 6, 4, depth) for rows in range(1, 25)]
-    assert tiler.most_rows(tilings[0]) == sum(map(tiler.fits, tilings))
+    higher = [Tiling(rows, 6, 4, depth) for rows in range(1, 25)]
+    assert tiler.most_rows(higher[0]) == sum(map(tiler.fits, higher))
 
 
 def test_same_layer_gives_the_same_tiling():
-    tilings = {
+    found = {
         single_tiling(Samples(7).conv2d(Samples(7).tensor((1, 30, 30, 20)), 50), accelerator(5000, 3000))
         for _ in range(3)
     }
-    assert len(tilings) == 1
+    assert len(found) == 1
 
 
 def test_sum_of_a_tensor_with_itself_has_longer_tiles_than_one_of_two_tensors():
@@ -99,3 +99,46 @@ def test_tiles_for_a_slow_dma_are_as_good_as_others_that_fit(seed, kernel):
             group = Group(1, overlap=False, resident=False, tiling=tiling)
             others.append(lay_out(plain, Choices(plain.mapping.swapped, (group,), (None,), copies_transpose=False)))
     assert plan.cycles <= min(other.cycles for other in others)
+
+
+def layer_on_a_slow_dma(seed, kernel):
+    """A layer that takes many tiles, and its tiler."""
+    samples, draw = Samples(seed), random.Random(seed)
+    size, outputs = draw.choice((8, 13)), draw.choice((24, 48))
+    ifm = samples.tensor((1, size, size, draw.choice((24, 40))))
+    layer = samples.conv2d(ifm, outputs, (kernel, kernel), padding=(kernel // 2,) * 4)
+    hardware = replace(REFERENCE, activation_memory=2 * KIB, weight_memory=2 * KIB, dma_width=1, array_rows=32)
+    return layer, Tiler(layer, tile_geometry(layer), hardware)
+
+
+@pytest.mark.parametrize("kernel", [3, 1])
+def test_no_tiling_costs_less_than_is_said_before_its_jobs_are_counted(kernel):
+    _, tiler = layer_on_a_slow_dma(1, kernel)
+    draw, window = random.Random(2), tiler.window
+    limits = window.rows.ofm, window.columns.ofm, window.out_channels, window.in_channels
+    more = 0
+    for _ in range(60):
+        tiling = Tiling(*(draw.randint(1, most) for most in limits), rows_outer=draw.random() < 0.5)
+        least, cost = tiler.least_cost(tiling), tiler.cost(tiling)
+        assert least[1:] == cost[1:]
+        assert least.jobs <= cost.jobs
+        more += least.jobs < cost.jobs
+    assert more > 0
+
+
+@pytest.mark.parametrize("kernel", [3, 1])
+def test_the_tilings_that_are_found_are_the_same_where_all_are_counted(kernel, monkeypatch):
+    layers, counted, cost = [layer_on_a_slow_dma(seed, kernel) for seed in range(4)], [], Tiler.cost
+    monkeypatch.setattr(Tiler, "cost", lambda self, tiling: counted.append(tiling) or cost(self, tiling))
+
+    def found():
+        _cheapest.cache_clear()
+        counted.clear()
+        some = [list(tilings(layer, tiler.accelerator, ((1, 1), (2, 2)))) for layer, tiler in layers]
+        return some, len(counted)
+
+    some, few = found()
+    monkeypatch.setattr(Tiler, "least_cost", lambda self, tiling: TilingCost(0, 0, 0))
+    every, many = found()
+    assert some == every
+    assert few < many
