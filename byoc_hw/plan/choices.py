@@ -93,7 +93,7 @@ class Group:
             "resident": self.resident,
         }
         if self.tiling is not None:
-            plain["tiling"] = vars(self.tiling)
+            plain["tiling"] = self.tiling._asdict()
         for name in ("columns", "slices", "pieces"):
             if getattr(self, name) > 1:
                 plain[name] = getattr(self, name)
