@@ -31,7 +31,7 @@ class Tiling(NamedTuple):
 
     def plain(self) -> dict[str, Any]:
         """As a JSON value."""
-        return {name: value for name, value in vars(self).items() if name != "packed" or value}
+        return {name: value for name, value in self._asdict().items() if name != "packed" or value}
 
     def __str__(self) -> str:
         order = ", rows outer" if self.rows_outer else ""
