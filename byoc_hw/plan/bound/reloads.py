@@ -76,9 +76,12 @@ class _Layer:
     """What is known of a layer, whatever its group.
 
     `reads` are the inputs beyond local memory of which it reads all, and `readers` the layers that read all of its
-    output; `elsewhere` is true if something else reads it, too. What has to be stored, if no reader is in the group, or
-    anyway, are `stored` bytes, or `output`. The fewest stripes are those with its inputs, and with its output as well.
-    By itself it loads so many bytes again, `alone`.
+    output; `elsewhere` is true if something else reads that, too. `stored` are the bytes of an output beyond local
+    memory: they are stored where a reader is in a later group, or where it is an `output` of the region. `stripes` are
+    the fewest with its inputs in local memory, and with its output as well. `plain` are the inputs of its output's
+    shape that a layer makes, or that are the region's. It may sum over channels (`sums`), or work channel by channel
+    (`by_channels`). It `grows` if each further row needs another one of its input. As a group by itself it loads
+    `alone` bytes again.
     """
 
     layer: Layer
