@@ -1,6 +1,6 @@
 """Plan a graph, run the plan, and compare every layer with the reference."""
 
-from dataclasses import astuple
+from dataclasses import astuple, replace
 
 import numpy as np
 import plan_scales
@@ -10,10 +10,14 @@ from plan_reference import run_graph
 
 from byoc_hw.graph import Add, MatMul, Moving, Mul, Pool2d
 from byoc_hw.params import requantize
+from byoc_hw.plan.array.cost import copy_cycles
+from byoc_hw.plan.bound.alone import ROUNDING, least_copied
 from byoc_hw.plan.bound.prices import cycles_bound
 from byoc_hw.plan.order.timeline import timeline
 from byoc_hw.plan.region import lay_out_region
 from byoc_hw.plan.stages import written
+from byoc_hw.plan.steps import Copy
+from byoc_hw.soc import Soc
 
 
 def check(graph, accelerator, seed=0, choices=None):
@@ -40,7 +44,18 @@ def check_layout(layout, graph, accelerator, seed=0):
         np.testing.assert_array_equal(value, expected[tensor], err_msg=tensor.name)
     assert layout.cycles == timeline(plan, accelerator).total == run_time(plan, accelerator)
     assert layout.cycles >= cycles_bound(graph, accelerator)
+    assert of_dma(plan, accelerator) >= least_of_dma(graph, accelerator)
     return plan
+
+
+def of_dma(plan, accelerator):
+    """Cycles of all copies of a plan."""
+    return sum(copy_cycles(one.nbytes, one.rows, accelerator) for one in plan.steps if isinstance(one, Copy))
+
+
+def least_of_dma(graph, accelerator):
+    """Cycles of copies that no plan goes below."""
+    return least_copied(graph, Soc((replace(accelerator, name="alone"),))) * (1 - ROUNDING)
 
 
 def check_descriptor(layer):

@@ -2,7 +2,7 @@
 
 The array does all layers in the fewest whole groups of outputs (`ways.py`). The DMA copies inputs that a layer reads
 all of, and outputs, each in copies of its own, as they lie anywhere in main memory; weights, of which one copy may
-bring those of several layers; and what `spills.py` finds. The busier engine is a bound.
+bring those of several layers; and what `spills.py` finds, or what `reloads.py` does. The busier engine is a bound.
 
 The fewest copies are late ones: an input that comes in one copy is there in full before any job reads it, and so are
 all weights; an output in one copy is stored behind the last job that makes it. More copies have more setups. Of all
@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import product
+from itertools import chain, product
 from math import ceil
 
 import numpy as np
@@ -33,6 +33,7 @@ from byoc_hw.plan.bound.beginnings import beginnings, lost, needs_fills
 from byoc_hw.plan.bound.latency import Latencies, has_jobs, latencies, least_job, reads_all
 from byoc_hw.plan.bound.needs import needed_before
 from byoc_hw.plan.bound.prefetch import loaded_after_work
+from byoc_hw.plan.bound.reloads import loads_again
 from byoc_hw.plan.bound.spills import spills
 from byoc_hw.plan.bound.ways import LayerWork, least_alone, least_in_blocks, packs, weight_bytes
 from byoc_hw.plan.bound.windows import AtOnce, evenly_spread, loading
@@ -82,11 +83,7 @@ class _Engines:
         self._needed = [needed_before(graph, at, chip, whole=False) for at in range(len(graph.layers))]
         self._inputs, self._outputs = copied_in_full(graph)
         self._weights = sum(map(weight_bytes, graph.layers))
-        spilled = [float(size) for some in spills(graph, chip) for size in (some.loaded, some.stored)]
-        tensors = [float(tensor.nbytes) for tensor in dict.fromkeys((*self._inputs, *self._outputs))]
-        one = self._one
-        self._copied = sum(least_copying(size, one.activation_memory, one) for size in tensors + spilled)
-        self._copied += least_copying(self._weights, one.weight_memory, one)
+        self._copied = least_copied(graph, chip)
         self._least = self._working(AtOnce(), False)
 
     def busier(self, more: float) -> float:
@@ -157,6 +154,17 @@ def copied_in_full(graph: Graph) -> tuple[list[Tensor], list[Tensor]]:
     read = {tensor for layer in graph.layers if has_jobs(layer) and reads_all(layer) for tensor in layer.inputs}
     inputs = [tensor for tensor in graph.inputs if tensor in read and tensor not in whole]
     return inputs, [tensor for tensor in dict.fromkeys(graph.outputs) if tensor not in whole]
+
+
+def least_copied(graph: Graph, chip: Soc) -> float:
+    """Cycles of the DMA that no plan of a region on a chip of one accelerator goes below."""
+    (one,), room = chip.accelerators, chip.accelerators[0].activation_memory
+    weights = least_copying(sum(map(weight_bytes, graph.layers)), one.weight_memory, one)
+    tensors = [tensor.nbytes for tensor in dict.fromkeys(chain(*copied_in_full(graph)))]
+    spilled = [size for some in spills(graph, chip) for size in (some.loaded, some.stored)]
+    once = sum(least_copying(size, room, one) for size in (*tensors, *spilled))
+    held = sum(least_copying(size, room, one) for size in tensors if size <= room)
+    return weights + max(once, held + loads_again(graph, one))
 
 
 def least_copying(nbytes: float, memory: int, one: Accelerator) -> float:

@@ -1,0 +1,247 @@
+"""What small local memories load again: small cases exactly, and no plan that copies less."""
+
+from contextlib import suppress
+from dataclasses import replace
+from itertools import product
+from random import Random
+
+import pytest
+from plan_check import least_of_dma, of_dma
+from plan_choices import lay_out, layer_by_layer
+from plan_samples import Samples, graph_of
+
+from byoc_hw.accelerator import REFERENCE
+from byoc_hw.errors import PlanError
+from byoc_hw.plan.bound import reloads
+from byoc_hw.plan.bound.prices import cycles_bound
+from byoc_hw.plan.bound.reloads import loads_again
+from byoc_hw.plan.bound.ways import weight_bytes
+from byoc_hw.plan.choices import Blocks, Choices, Group, Tiling
+from byoc_hw.plan.region import lay_out_region
+from byoc_hw.plan.stages import written
+from byoc_hw.plan.tune.moves import step
+from byoc_hw.plan.tune.space import SearchSpace
+
+PLAIN = replace(REFERENCE, dma_setup=0, dma_width=1, packed_rows=False)
+"""An accelerator whose DMA takes a cycle for each byte."""
+
+
+def pointwise(*channels, size=8):
+    """1x1 convolutions, one behind the other."""
+    samples = Samples(1)
+    image = value = samples.tensor((1, size, size, channels[0]))
+    layers = []
+    for count in channels[1:]:
+        layers.append(samples.conv2d(value, count, (1, 1)))
+        value = layers[-1].ofm
+    return graph_of([image], layers, [value])
+
+
+def conv(size, channels, side=3, stride=1):
+    samples = Samples(1)
+    image = samples.tensor((1, size, size, channels[0]))
+    layer = samples.conv2d(image, channels[1], (side, side), (stride, stride), (side // 2,) * 4)
+    return graph_of([image], [layer], [layer.ofm])
+
+
+def test_what_fits_is_not_loaded_again():
+    graph = pointwise(16, 16, 16)
+    assert loads_again(graph, PLAIN) == 0
+    assert loads_again(graph, replace(PLAIN, weight_memory=64)) == 0
+
+
+def test_a_tensor_beyond_local_memory_is_read_and_stored_once():
+    graph = pointwise(16, 16)
+    tensors = 2 * 64 * 16
+    assert loads_again(graph, replace(PLAIN, activation_memory=512)) == tensors
+
+
+def test_layers_in_a_group_load_weights_for_each_stripe_or_copy_what_lies_between_them():
+    """Of two layers the weights have no room together. In groups of one layer each, the tensor between them is stored
+    and loaded. In one group, a patch has all channels of what a layer reads and makes: there are four of them."""
+    graph = pointwise(32, 32, 32)
+    weights = [int(weight_bytes(layer)) for layer in graph.layers]
+    between, ends = 64 * 32, 2 * 64 * 32
+    for room in (sum(weights), sum(weights) - 100, max(weights)):
+        tiny = replace(PLAIN, activation_memory=1024, weight_memory=room)
+        assert loads_again(graph, tiny) == ends + min(2 * between, 3 * (sum(weights) - room))
+
+
+def test_an_inner_tensor_that_is_read_later_is_stored_and_loaded():
+    samples = Samples(1)
+    image = samples.tensor((1, 8, 8, 16))
+    layers = [samples.conv2d(image, 16, (1, 1)), samples.conv2d(image, 16, (1, 1))]
+    layers.append(samples.add(layers[0].ofm, layers[1].ofm))
+    graph = graph_of([image], layers, [layers[2].ofm])
+    groups = reloads._Groups(reloads._known(graph, tiny := replace(PLAIN, activation_memory=512)), 2, tiny)
+    read, made = 64 * 16, 64 * 16
+    assert list(groups.costs()) == [read + made, read + 2 * made]
+    assert loads_again(graph, tiny) == read + made  # all in one group, whose weights fit
+
+
+@pytest.mark.parametrize(
+    ("side", "stride"), [(3, 1), *(pytest.param(*one, marks=pytest.mark.slow) for one in ((1, 1), (5, 1), (3, 2)))]
+)
+def test_no_tiles_of_a_layer_load_less(side, stride):
+    """Many tilings of a layer, and stripes and patches: none copies less, and the best is near."""
+    graph = conv(4, (6, 8), side, stride)
+    (layer,) = graph.layers
+    height = layer.ofm.shape[1]
+    tiny = replace(PLAIN, activation_memory=64, weight_memory=int(weight_bytes(layer)) // 2)
+    flat = ((1,), (1, 4, 8, 16)) if side == 1 else ((1, 2, 4), (1, 2, 4))
+    groups = [
+        (Group(1, tiling=Tiling(*sizes, outer, whole), overlap=False, resident=False), None)
+        for *sizes, outer, whole in product(*flat, (2, 4, 8), (2, 6), (False, True), (False, True))
+        if not whole or sizes[3] < 6
+    ]
+    groups += [
+        (Group(1, stripes, overlap=False, resident=False, alternating=wide == 1, columns=wide), Blocks(many, 6))
+        for stripes, wide, many in product({1, 2, height}, {1, 2, height}, (2, 4))
+    ]
+    found = []
+    for group, blocks in groups:
+        with suppress(PlanError):
+            found.append(of_dma(written(lay_out(graph, Choices((False,), (group,), (blocks,)), tiny)), tiny))
+    assert len(found) > 5
+    assert 1 - 1e-9 <= min(found) / least_of_dma(graph, tiny) < 2
+
+
+def test_a_layer_by_itself_takes_the_best_of_tiles():
+    """Of 32 x 32 weights half have room, and of the input of 64 pixels a half. Pixels outside load half of the weights
+    again, channels outside half of the input."""
+    graph = pointwise(32, 32)
+    weights = int(weight_bytes(graph.layers[0]))
+    tiny = replace(PLAIN, activation_memory=1024, weight_memory=weights // 2)
+    image = made = 64 * 32
+    assert loads_again(graph, tiny) == image + made + min(weights - weights // 2, image - 1024)
+
+
+def test_a_group_in_slices_loads_its_input_for_each():
+    """A convolution and a depthwise one, whose weights have no room together: for each of two slices all of the input
+    is loaded, or for each patch the weights."""
+    samples = Samples(1)
+    image = samples.tensor((1, 8, 8, 16))
+    layers = [samples.conv2d(image, 64, (1, 1))]
+    layers.append(samples.depthwise(layers[0].ofm, (3, 3), (1, 1), (1, 1, 1, 1)))
+    graph = graph_of([image], layers, [layers[1].ofm])
+    weights = int(sum(map(weight_bytes, layers)))
+    tiny = replace(PLAIN, activation_memory=800, weight_memory=weights - 8)
+    groups = list(reloads._Groups(reloads._known(graph, tiny), 2, tiny).costs())
+    patches = 2  # of 8 x 4 outputs, which need 8 x 5 pixels of the input, 640 bytes
+    assert groups[1] == 64 * 16 + 64 * 64 + (patches - 1) * 8
+    smaller = replace(tiny, weight_memory=weights // 2)
+    groups = list(reloads._Groups(reloads._known(graph, smaller), 2, smaller).costs())
+    assert groups[1] == 64 * 16 + 64 * 64 + min(weights - weights // 2, 64 * 16)
+
+
+def test_groups_have_no_more_layers_than_are_looked_at(monkeypatch):
+    """All layers in one group load no weights again; in groups of two of them what lies between is copied."""
+    graph = pointwise(*[16] * 6)
+    tiny = replace(PLAIN, activation_memory=512, tuning=replace(PLAIN.tuning, longest_group=1))
+    assert loads_again(graph, tiny) == 2 * 64 * 16
+    monkeypatch.setattr(reloads, "_LONGEST", 2)
+    assert loads_again(graph, tiny) == 3 * 2 * 64 * 16
+    assert loads_again(graph, replace(tiny, tuning=replace(PLAIN.tuning, longest_group=3))) == 2 * 2 * 64 * 16
+
+
+# ---------------------------------------------------------------- no plan copies less
+
+
+def network(drawn, seed):
+    """A few layers of the kinds that networks have."""
+    samples, layers = Samples(seed), []
+    size = drawn.choice((4, 5, 6, 8, 10))
+    image = value = samples.tensor((1, size, drawn.choice((size, size + 3)), drawn.choice((3, 4, 8, 16))))
+
+    def add(layer):
+        layers.append(layer)
+        return layer.ofm
+
+    def conv2d(value, channels, side=3, stride=1):
+        return add(samples.conv2d(value, channels, (side, side), (stride, stride), (side // 2,) * 4))
+
+    def depthwise(value):
+        return add(samples.depthwise(value, (3, 3), (drawn.choice((1, 2)),) * 2, (1,) * 4))
+
+    for _ in range(drawn.randint(1, 3)):
+        before, kind, channels = value, drawn.randrange(5), drawn.choice((4, 8, 12, 16, 24))
+        if kind == 0:
+            value = conv2d(value, channels, drawn.choice((1, 3, 5)), drawn.choice((1, 2)))
+        elif kind == 1:
+            value = depthwise(value)
+        elif kind == 2 and min(value.shape[1:3]) >= 4:
+            value = add(samples.pool(value, "max", (2, 2), (2, 2)))
+        elif kind == 3:
+            value = conv2d(conv2d(value, channels), channels)
+            value = add(samples.add(value, before if value.shape == before.shape else conv2d(before, channels, 1)))
+        else:
+            value = conv2d(depthwise(conv2d(value, value.shape[3] * 3, 1)), channels, 1)
+            value = add(samples.add(value, before)) if value.shape == before.shape else value
+    return graph_of([image], layers, [value])
+
+
+def memories(drawn, graph):
+    """An accelerator whose memories hold a part of the largest tensor, and of all weights."""
+    tensors = [tensor.nbytes for layer in graph.layers for tensor in (*layer.inputs, layer.ofm)]
+    return replace(
+        REFERENCE,
+        label="RANDOM",
+        array_rows=drawn.choice((4, 8)),
+        array_columns=drawn.choice((4, 8)),
+        activation_memory=max(64, int(max(tensors) * drawn.uniform(0.2, 0.95)) // 8 * 8),
+        weight_memory=max(64, int(sum(map(weight_bytes, graph.layers)) * drawn.uniform(0.05, 0.9)) // 8 * 8),
+        dma_width=drawn.choice((1, 2, 4)),
+        dma_setup=drawn.choice((0, 1, 10, 70)),
+        packed_rows=drawn.random() < 0.3,
+    )
+
+
+def copied_less(graph, hardware, drawn, moves):
+    """The least that the plans of a search for few copied bytes copy, and how many plans there were."""
+    space, choices = SearchSpace(graph, hardware), layer_by_layer(graph, hardware)
+    least, tried = of_dma(written(lay_out(graph, choices, hardware)), hardware), 1
+    for _ in range(moves):
+        other = step(space, choices, drawn)
+        with suppress(PlanError):
+            layout = lay_out(graph, replace(other, fine=other.fine and drawn.random() < 0.1), hardware)
+            assert layout.cycles >= cycles_bound(graph, hardware)
+            found, tried = of_dma(written(layout), hardware), tried + 1
+            if found <= least or drawn.random() < 0.1:
+                choices, least = other, min(found, least)
+    return least, tried
+
+
+def checked(seeds, moves):
+    tried = 0
+    for seed in seeds:
+        drawn = Random(seed)
+        graph = network(drawn, seed)
+        hardware = memories(drawn, graph)
+        if not loads_again(graph, hardware):
+            continue
+        with suppress(PlanError):  # a layer may not fit
+            least, many = copied_less(graph, hardware, drawn, moves)
+            assert least >= least_of_dma(graph, hardware), seed
+            tried += many
+    return tried
+
+
+def test_no_plan_copies_less():
+    assert checked(range(8), 8) > 10
+
+
+@pytest.mark.slow
+def test_no_plan_of_many_copies_less():
+    assert checked(range(100, 150), 40) > 800
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(8))
+def test_the_best_plan_copies_no_less(seed):
+    drawn = Random(seed)
+    graph = network(drawn, seed)
+    hardware = memories(drawn, graph)
+    with suppress(PlanError):
+        layout = lay_out_region(graph, hardware)
+        assert of_dma(written(layout), hardware) >= least_of_dma(graph, hardware)
+        assert layout.cycles >= cycles_bound(graph, hardware)
