@@ -41,7 +41,7 @@ _ROWS, _COLUMNS, _CHANNELS, _PIXELS = range(4)
 
 
 @dataclass(frozen=True, eq=False)
-class Cut:
+class BoxCut:
     """A way to cut a layer along an axis, of so many elements `each`. `reads` has the elements of the input that any
     number of rows, columns, channels or pixels need at least, from none to all; it is empty where that is not known."""
 
@@ -72,7 +72,7 @@ class Cut:
 
 
 @lru_cache(maxsize=1024)
-def cuts_of(layer: Layer) -> tuple[Cut, ...]:
+def cuts_of(layer: Layer) -> tuple[BoxCut, ...]:
     """The ways to cut a layer; none where nothing is known of them."""
     form = geometry(layer)
     if not isinstance(form, Window) or layer.ofm.shape[0] != 1 or len(layer.ofm.shape) not in (2, 4):
@@ -91,7 +91,7 @@ def cuts_of(layer: Layer) -> tuple[Cut, ...]:
         axes.append((_CHANNELS, [many * rows[-1] * columns[-1] for many in range(whole[2] + 1)]))
     elif isinstance(layer, Dense) or (isinstance(layer, Conv2d) and layer.groups == 1):
         axes.append((_CHANNELS, [0, *[rows[-1] * columns[-1] * inputs] * whole[2]]))
-    return tuple(Cut(whole, axis, reads if known else []) for axis, reads in axes)
+    return tuple(BoxCut(whole, axis, reads if known else []) for axis, reads in axes)
 
 
 def _seen(axis: Axis) -> list[int]:
@@ -105,7 +105,7 @@ def _seen(axis: Axis) -> list[int]:
 
 
 @lru_cache(maxsize=4096)
-def cycles_of_boxes(layer: Weighted, cut: Cut, one: Accelerator) -> tuple[float, ...]:
+def cycles_of_boxes(layer: Weighted, cut: BoxCut, one: Accelerator) -> tuple[float, ...]:
     """The least cycles of an array for so many rows, columns, channels or pixels, or more of them: of none to all."""
     each = np.full(cut.extent, np.inf)
     for turned in (False, True):
@@ -207,14 +207,14 @@ class BoxRules:
                 self._lane(index, lane, cut, way, many[lane])
 
     @staticmethod
-    def _reach(cut: Cut, some: Var, many: Var) -> tuple[Expr, Expr]:
+    def _reach(cut: BoxCut, some: Var, many: Var) -> tuple[Expr, Expr]:
         """The pixels and the channels of which a lane has any: all of those that the layer is not cut along."""
         height, width, channels = cut.box(1)
         if cut.axis == _CHANNELS:
             return height * width * some, 1 * many
         return height * width * many, channels * some
 
-    def _lane(self, index: int, lane: int, cut: Cut, way: Var, many: Var) -> None:
+    def _lane(self, index: int, lane: int, cut: BoxCut, way: Var, many: Var) -> None:
         """The cycles of a lane, and what it reads."""
         model, layer, share = self._model, self._shares.graph.layers[index], self._shares.of_layer[index]
         one = self._shares.chip.accelerators[lane]
