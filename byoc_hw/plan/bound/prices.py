@@ -24,6 +24,7 @@ import numpy as np
 
 from byoc_hw.graph import Graph, Layer
 from byoc_hw.plan.bound.alone import MOST_TIMES, ROUNDING, copied_in_full, cycles_alone, least_copying
+from byoc_hw.plan.bound.boxes import ways_in_boxes
 from byoc_hw.plan.bound.flows import cycles_of_flows
 from byoc_hw.plan.bound.latency import Latencies, latencies, made_in_full
 from byoc_hw.plan.bound.sharing import cycles_of_sharing
@@ -129,6 +130,9 @@ def _ways(layer: Layer, work: LayerWork, counted: bool, chip: Soc) -> Floats:
     a plan has no fewer than a mixture of them. Of a layer that is not counted there may be nothing."""
     if not counted:
         return np.zeros((1, 2 * len(chip.accelerators)))
+    boxes = ways_in_boxes(layer, chip)
+    if boxes is not None:
+        return boxes
     arrays = work.ways_of_channels
     setups = [0 if one.runs_whole(layer) else one.job_setup for one in chip.accelerators]
     arrays = arrays + (arrays > 0) * np.array(setups)

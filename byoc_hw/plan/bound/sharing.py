@@ -26,7 +26,7 @@ program. CP-SAT proves that no shares take fewer cycles than so many; every rule
 - Between the first job of a layer and the time at which another one is complete, each array does its share of all
   layers between them, which begin after the one and are needed in full for the other.
 
-The rules of copies are in `sharing_copies.py`.
+The rules of copies are in `sharing_copies.py`, those of boxes in `boxes.py`.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ import numpy as np
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Graph, Layer, Weighted
 from byoc_hw.plan.array.window import extents
+from byoc_hw.plan.bound.boxes import BoxRules
 from byoc_hw.plan.bound.latency import Latencies, has_jobs, reads_all
 from byoc_hw.plan.bound.needs import Need, needed_before, whole_sums
 from byoc_hw.plan.bound.seen import PARTS, least_inputs, padded_on_all_sides, sees_one
@@ -118,6 +119,7 @@ class _Program(Shares):
             if alike[one] == alike[other]:
                 self.model.add(elements[one] >= elements[other])  # of the plans with the lanes exchanged, one does so
         self._after = self._needs()
+        BoxRules(self)
         self._complete()
         self._arrays()
         CopyRules(self, self._after)
@@ -127,7 +129,7 @@ class _Program(Shares):
 
         Deadlines are tried in steps. Where the solver does not know, the next step is half as long: a deadline that is
         much too early is refuted soon. It looks for contradictions alone (no linear relaxation), which finds them in a
-        tenth of the time.
+        tenth of the time, and probes no variables before, which takes most of the time of a small program.
         """
         known, most, step, limit = self.least, self.most, _STEP, _WORK * (len(self.lanes) - 1)
         left = limit
@@ -154,6 +156,7 @@ class _Program(Shares):
         solver.parameters.num_workers = 1
         solver.parameters.random_seed = 0
         solver.parameters.linearization_level = 0
+        solver.parameters.cp_model_probing_level = 0
         solver.parameters.max_deterministic_time = work
         status = solver.status_name(solver.solve(model))
         assert status in ("OPTIMAL", "FEASIBLE", "INFEASIBLE", "UNKNOWN"), f"the program is one: {status}"

@@ -220,7 +220,7 @@ class CopyRules:
         """
         one = self._chip.accelerators[lane]
         few = layer.out_channels <= min(one.array_rows, rows_at_a_time(layer, one))
-        return few and one.dma_alignment == 1 and whole_sums(layer, one, self._chip)
+        return few and whole_sums(layer, one, self._chip)
 
     def _copied(self, lane: int, some: Var, amount: Var, each: int) -> Expr:
         """Cycles of a DMA that copies so many things, if any, of so many parts of a byte: times its width and parts."""

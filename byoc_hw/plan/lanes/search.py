@@ -12,13 +12,11 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import accumulate, chain, combinations, groupby, islice, pairwise, product, starmap, zip_longest
-from math import lcm, prod
+from itertools import chain, combinations, groupby, pairwise, product, starmap, zip_longest
+from math import prod
 
 from byoc_hw.errors import PlanError
-from byoc_hw.graph import Dense, Reshape, Weighted
-from byoc_hw.integers import ceil_div
-from byoc_hw.plan.array.kinds import rows_at_a_time
+from byoc_hw.graph import Reshape
 from byoc_hw.plan.array.mapped import MappedGraph
 from byoc_hw.plan.array.mapping import worth_swapping
 from byoc_hw.plan.bound.ways import least_alone, weight_bytes
@@ -34,6 +32,7 @@ from byoc_hw.plan.lanes.oriented import Oriented, OrientedPart, part_structure
 from byoc_hw.plan.lanes.part_order import parts_in_better_order
 from byoc_hw.plan.lanes.price import Price
 from byoc_hw.plan.lanes.profile import Engines, Option, Profile, profile_of
+from byoc_hw.plan.lanes.sharing import Sharing
 from byoc_hw.plan.lanes.together import Together
 from byoc_hw.plan.search.planner import packings
 from byoc_hw.plan.stages import Layout, lay_out
@@ -82,9 +81,6 @@ _TRIES = 600
 """At least so many plans of a small region are scheduled, those with many copies and jobs, too."""
 
 INFINITE = float("inf")
-
-_ROUNDING = 1e-9
-"""Beyond this, a part of a unit is one that is not whole."""
 
 _Style = tuple[tuple[int, ...], int]
 """The accelerators that share layers, and the dimension that is cut; 0 for layers that are whole."""
@@ -210,14 +206,11 @@ class _Search:
         graph, several = region.graph, several or Several()
         self._share = several.count
         self._graph, self._chip, self._region, self._cost, self._in_place = graph, chip, region, costs, in_place
-        self._least_cycles = [
-            {lane: least_alone([layer], chip.accelerators[lane]) for lane in cost}
-            for layer, cost in zip(graph.layers, costs, strict=True)
-        ]
         fastest = [min(cost, key=cost.__getitem__) for cost in costs]
         accelerators = [chip.accelerators[lane] for lane in fastest]
         swapped = worth_swapping(graph, accelerators)
         self._oriented = Oriented(region, chip, [swap and one for one in swapped], swap)
+        self._sharing = Sharing(graph, chip, self._oriented, costs)
         rate = [sum(1 / max(cycles, 1) for cycles in cost.values()) for cost in self._cost]
         self._rest = [0.0] * (len(graph.layers) + 1)  # cycles of all lanes together for the layers from here on
         for index in reversed(range(len(graph.layers))):
@@ -426,21 +419,13 @@ class _Search:
         for border, (one, other) in enumerate(pairwise(cuts)):
             assert one.rows is not None
             assert other.rows is not None
-            for shift in self._steps(one, other):
+            for shift in self._sharing.steps(one, other):
                 middle = one.rows[1] + shift
                 halves = [replace(one, rows=(one.rows[0], middle)), replace(other, rows=(middle, other.rows[1]))]
                 changed = [*cuts[:border], *halves, *cuts[border + 2 :]]
                 parts = [self._options(cut, self._first) for cut in changed]
                 if all(parts):
                     yield from (([form], near) for form in few(parts))
-
-    def _steps(self, one: PartCut, other: PartCut) -> Iterator[int]:
-        """By how much the border of two shares is moved: by what an array does at once, or a fourth of a share."""
-        unit = min(self._unit(cut, cut.lane) for cut in (one, other))
-        for sign, rows in ((-1, one.rows), (1, other.rows)):
-            assert rows is not None
-            most = (rows[1] - rows[0] - 1) // unit  # something of the share is left
-            yield from (sign * steps * unit for steps in sorted({1, most // 4}) if 0 < steps <= most)
 
     def _halves(
         self, first: int, middle: int, stop: int, styles: Container[_Style] | None, others: Container[_Style] | None
@@ -549,11 +534,9 @@ class _Search:
                 cuts.append([replace(plain if self._chip.accelerators[lane].library else way, lane=lane)])
         for count in range(2, len(lanes) + 1) if not whole else ():
             for chosen in combinations(lanes, count):
-                for axis in (1, 3) if way.flat else self._axes(stop - 1):
+                for axis in self._sharing.axes(way):
                     if styles is None or (chosen, axis) in styles:
-                        least = {lane: self._busy(lane, replace(way, axis=axis)) for lane in chosen}
-                        speeds = [{lane: 1 / max(by[lane], 1) for lane in chosen} for by in (least, cycles)]
-                        cuts += self._shares(speeds, replace(way, axis=axis), more=more)
+                        cuts += self._sharing.shares(replace(way, axis=axis), chosen, more=more)
         found = False
         for form in cuts:
             if found and len(form) == 1 and form[0].lane in slow:
@@ -565,53 +548,6 @@ class _Search:
             if all(parts):
                 found = True
                 yield parts if near is not None or more or styles else [one[: self._first] for one in parts]
-
-    def _axes(self, index: int) -> tuple[int, ...]:
-        layer = self._graph.layers[index]
-        if isinstance(layer, Dense):
-            return (1,)
-        if len(layer.ofm.shape) != 4:
-            return ()
-        return self._oriented.axis(index), 3
-
-    def _busy(self, lane: int, whole: PartCut) -> float:
-        """Cycles of the busier engine of an accelerator that has all of a cut: its array, with rows packed where it
-        takes that, or, where each channel's weights go to one accelerator only, its DMA."""
-        accelerator, layers = self._chip.accelerators[lane], [self._graph.layers[index] for index in whole.layers]
-        cycles = sum(min(self._least_cycles[index][lane], self._cost[index][lane]) for index in whole.layers)
-        if accelerator.library is not None or whole.axis != len(layers[-1].ofm.shape) - 1:
-            return cycles
-        return max(cycles, sum(map(weight_bytes, layers)) / accelerator.dma_width)
-
-    def _shares(self, by_lane: Sequence[Mapping[int, float]], whole: PartCut, *, more: bool) -> Iterator[list[PartCut]]:
-        """The layers of a cut, shared by lanes by their speed, for which `by_lane` has several estimates, the best one
-        first: in units of the fastest, or where that leaves nothing to one of them, in units of each. With `more` also
-        by the others, by a little more or less, and with half as much for all but the fastest, which may have other
-        layers to do."""
-        lanes = by_lane[0]
-        ofm = self._graph.layers[whole.layers[-1]].ofm
-        extent = prod(ofm.shape[1:3]) if whole.flat and whole.axis == 1 else ofm.shape[whole.axis]
-        units = [self._unit(whole, lane) for lane in lanes]
-        speeds = [list(one.values()) for one in by_lane]
-        fastest = max(speeds[0])
-        halves = [speed if speed == fastest else speed / 2 for speed in speeds[0]]
-        unit = max(unit for unit, speed in zip(units, speeds[0], strict=True) if speed == fastest)
-        ways = ((speeds[0], 0), *((one, 0) for one in speeds[1:]), (halves, 0), (speeds[0], -1), (speeds[0], 1))
-        by_speed = (_by_speed(one, unit, shift, extent) for one, shift in (ways if more else ways[:1]))
-        found = chain(by_speed, (_first_done(one, units, extent) for one in speeds))
-        possible = dict.fromkeys(one for one in found if sorted(set(one)) == list(one))
-        for borders in islice(possible, None if more else 1):
-            yield [replace(whole, lane=lane, rows=rows) for lane, rows in zip(lanes, pairwise(borders), strict=True)]
-
-    def _unit(self, cut: PartCut, lane: int) -> int:
-        """The rows, columns or channels of a cut that an array does at once, in whole words of the DMAs."""
-        one, layers = self._chip.accelerators[lane], [self._graph.layers[index] for index in cut.layers]
-        if cut.flat and cut.axis == 1:
-            return one.array_columns
-        if cut.axis == len(layers[-1].ofm.shape) - 1:
-            at_once = (rows_at_a_time(layer, one) for layer in layers if isinstance(layer, Weighted))
-            return lcm(self._chip.dma_alignment, max(at_once, default=1))
-        return 1
 
     def _cannot_win(self, cut: PartCut, near: _Near) -> bool:
         """Whether the array or the DMA of a part alone would have so much to do that nothing is saved."""
@@ -690,26 +626,6 @@ def _actions_of(plan: Sequence[FormOfLayers]) -> int:
 def _by_itself(option: Option) -> int:
     """Cycles of a part by itself."""
     return option.profile.cycles
-
-
-def _by_speed(speeds: Sequence[float], unit: int, shift: int, extent: int) -> tuple[int, ...]:
-    """The borders of shares of so many rows or channels by the speeds of lanes, in whole units, moved by some units."""
-    parts = (extent * part / sum(speeds) for part in accumulate(speeds[:-1]))
-    return 0, *(min(max(round(part / unit + shift) * unit, 0), extent) for part in parts), extent
-
-
-def _first_done(speeds: Sequence[float], units: Sequence[int], extent: int) -> tuple[int, ...]:
-    """The borders of shares of so many rows or channels that are done first: each lane does whole units of its own, and
-    all of them at its speed."""
-    counts = [ceil_div(extent, unit) for unit in units]
-    steps = [1 / (speed * count) for speed, count in zip(speeds, counts, strict=True)]  # the time of a unit
-
-    def borders(end: float) -> tuple[int, ...]:
-        shares = (int(end / step + _ROUNDING) * unit for step, unit in zip(steps, units, strict=True))
-        return 0, *(min(border, extent) for border in accumulate(shares))
-
-    ends = sorted(step * many for step, count in zip(steps, counts, strict=True) for many in range(1, count + 1))
-    return next(found for end in ends if (found := borders(end))[-1] == extent)
 
 
 def _style(form: FormOfLayers) -> _Style:

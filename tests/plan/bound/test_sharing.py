@@ -28,6 +28,7 @@ from byoc_hw.plan.steps import WEIGHTS, Copy, Job
 from byoc_hw.soc import Soc
 
 TWINS = Soc(tuple(replace(REFERENCE, name=name) for name in ("one", "two")))
+WORDS = Soc(tuple(replace(one, dma_alignment=4) for one in TWINS.accelerators))
 TRIPLETS = Soc(tuple(replace(REFERENCE, name=name) for name in ("one", "two", "three")))
 
 
@@ -102,7 +103,7 @@ def test_layers_that_may_be_summed_at_once_are_in_no_slices(seed):
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("chip", [PAIR, TWINS], ids=["pair", "twins"])
+@pytest.mark.parametrize("chip", [PAIR, TWINS, WORDS], ids=["pair", "twins", "words"])
 def test_a_lane_has_one_part_of_a_layer_whose_weights_come_in_one_copy(seed, chip):
     """What the bound takes for granted of layers of no more channels than a group has."""
     graph = small(seed)

@@ -7,7 +7,8 @@ from plan_samples import Samples, graph_of
 from byoc_hw.accelerator import REFERENCE
 from byoc_hw.plan.array.cost import best_cycles
 from byoc_hw.plan.lanes.cut import Region
-from byoc_hw.plan.lanes.search import _first_done, _Search
+from byoc_hw.plan.lanes.search import _Search
+from byoc_hw.plan.lanes.sharing import _first_done
 from byoc_hw.plan.region import plan_region
 from byoc_hw.soc import Soc
 

@@ -1,0 +1,149 @@
+"""Shares of layers as boxes: rows, columns, channels or pixels in a row, and what follows from how many there are."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from plan_chips import PAIR
+from plan_samples import Samples, graph_of
+
+from byoc_hw.accelerator import REFERENCE
+from byoc_hw.plan.array.cost import is_pointwise
+from byoc_hw.plan.array.window import Axis, extents
+from byoc_hw.plan.bound import prices, sharing
+from byoc_hw.plan.bound.boxes import _seen, cuts_of, cycles_of_boxes, ways_in_boxes
+from byoc_hw.plan.bound.latency import latencies, made_in_full
+from byoc_hw.plan.bound.prices import cycles_bound
+from byoc_hw.plan.bound.ways import LayerWork
+from byoc_hw.plan.lanes.lanes_clock import lanes_timeline
+from byoc_hw.plan.region import plan_region
+from byoc_hw.soc import Soc
+
+NARROW = replace(REFERENCE, array_columns=8, dma_setup=10, job_setup=50)
+TWINS = Soc(tuple(replace(NARROW, name=name) for name in ("one", "two")))
+WORDS = Soc(tuple(replace(one, dma_alignment=4, packed_rows=False) for one in TWINS.accelerators))
+ROWS, COLUMNS, CHANNELS, PIXELS = range(4)
+
+
+def chain(seed):
+    """Windows of some kinds in a row, all of whose outputs are read."""
+    samples, random = Samples(seed), np.random.default_rng(seed)
+    layers, value = [], samples.tensor((1, int(random.integers(5, 11)), int(random.integers(5, 11)), 16))
+    image = value
+    for kind in random.integers(4, size=3):
+        padding, channels = (1, 1, 1, 1), int(random.choice([8, 16, 24]))
+        if kind == 0:
+            layers.append(samples.conv2d(value, channels, (1, 1)))
+        elif kind == 1:
+            layers.append(samples.depthwise(value, (3, 3), padding=padding))
+        elif kind == 2:
+            layers.append(samples.conv2d(value, channels, (3, 3), (2, 2), padding))
+        else:
+            layers.append(samples.conv2d(value, channels, (3, 3), padding=padding))
+        value = layers[-1].ofm
+    return graph_of([image], layers, [value])
+
+
+def cut_of(layer, axis):
+    (found,) = (cut for cut in cuts_of(layer) if cut.axis == axis)
+    return found
+
+
+def box_of(layer, piece):
+    """How a lane's piece of a layer is cut, and of how many rows, columns, channels or pixels it is."""
+    whole, its = extents(layer.ofm), extents(piece.ofm)
+    if its[2] < whole[2]:
+        assert its[0] * its[1] == whole[0] * whole[1]
+        return cut_of(layer, CHANNELS), its[2]
+    if is_pointwise(layer):
+        return cut_of(layer, PIXELS), its[0] * its[1]
+    if its[1] < whole[1]:
+        assert its[0] == whole[0]
+        return cut_of(layer, COLUMNS), its[1]
+    return cut_of(layer, ROWS), its[0]
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("chip", [PAIR, TWINS, WORDS], ids=["pair", "twins", "words"])
+def test_lanes_have_boxes_of_layers_and_take_no_fewer_cycles_than_these(seed, chip):
+    """What the bound takes for granted: one box of a layer for a lane, cut along one axis."""
+    graph = chain(seed)
+    plan = plan_region(graph, chip)
+    assert 0 < plan.bound <= plan.cycles
+    seen = set()
+    for timed in lanes_timeline(plan).parts:
+        part, one = timed.part, chip.accelerators[timed.part.lane]
+        for at, (index, piece) in enumerate(zip(part.layers, part.plan.graph.layers, strict=True)):
+            assert (part.lane, index) not in seen
+            seen.add((part.lane, index))
+            cut, many = box_of(graph.layers[index], piece)
+            cycles = sum(e.end - e.start for e in timed.events if e.engine == "array" and e.layer == at)
+            assert cycles >= cycles_of_boxes(graph.layers[index], cut, one)[many]
+    assert {index for _, index in seen} == set(range(3))
+
+
+def test_the_fewest_inputs_of_outputs_in_a_row_are_those_at_an_end():
+    assert _seen(Axis(6, 6, 3, 1, 1)) == [0, 2, 3, 4, 5, 6, 6]
+    assert _seen(Axis(6, 3, 3, 2, 0)) == [0, 2, 4, 6]
+
+
+def test_rows_that_fill_no_group_cost_a_whole_one():
+    """Five rows of five on eight columns: four groups, but three of two of the rows and of three of them five."""
+    samples = Samples(1)
+    layer = samples.conv2d(samples.tensor((1, 5, 5, 16)), 16, (3, 3), padding=(1, 1, 1, 1))
+    group = 9 * 16 + 2 * 16 * 3 + NARROW.job_overhead
+    cycles = cycles_of_boxes(layer, cut_of(layer, ROWS), NARROW)
+    assert [(one - NARROW.job_setup) / group for one in cycles[1:]] == [1, 2, 3, 3, 4]
+    ways = ways_in_boxes(layer, TWINS)
+    assert ways[:, :2].sum(axis=1).min() == 4 * group + NARROW.job_setup  # all of it on one
+    assert ways[:, :2].max(axis=1).min() == 3 * group + NARROW.job_setup  # two rows here, three there
+
+
+def test_a_share_of_some_channels_loads_their_weights_alone():
+    layer = Samples(1).dense(Samples(1).tensor((1, 256)), 64)
+    nbytes = 64 * 256 + 64 * 12
+    loaded = ways_in_boxes(layer, TWINS)[:, 2:].sum(axis=1) * NARROW.dma_width
+    assert loaded == pytest.approx(np.full(len(loaded), nbytes))
+
+
+def test_rows_on_both_sides_of_a_border_are_loaded():
+    """Of two layers each lane has half of the rows: of the first one it loads the row beside its own."""
+    samples = Samples(1)
+    first = samples.conv2d(samples.tensor((1, 8, 8, 16)), 16, (3, 3), padding=(1, 1, 1, 1))
+    last = samples.conv2d(first.ofm, 16, (3, 3), padding=(1, 1, 1, 1))
+    layers = [first, last]
+    for loaded, status in ((8 * 16 - 1, "INFEASIBLE"), (8 * 16, "OPTIMAL")):
+        graph, works = graph_of([first.ifm], layers, [last.ofm]), [LayerWork(layer, TWINS) for layer in layers]
+        times = latencies(graph, TWINS, works, made_in_full(graph))
+        program = sharing._Program(graph, TWINS, works, [0, 1], times, 1)
+        for share in program.of_layer.values():
+            for lane in (0, 1):
+                program.model.add(share.elements[lane] == 4 * 8 * 16)
+                program.model.add(share.channels[lane] == 16)
+                program.model.add(share.pixels[lane] == 4 * 8)
+        program.model.add(program.loaded[first.ofm][0][0] <= loaded)
+        assert program._meets(program.most, 1.0)[0] == status
+
+
+def test_a_share_that_is_in_no_whole_groups_raises_the_bound_of_a_region_of_many_layers(monkeypatch):
+    """Arrays of 32 and of 8 rows, and 40 channels: no array has rows of all channels, or channels, in full groups."""
+    samples = Samples(1)
+    layers = [samples.conv2d(samples.tensor((1, 6, 10, 40)), 40, (3, 3), padding=(1, 1, 1, 1))]
+    while len(layers) < 10:
+        layers.append(samples.conv2d(layers[-1].ofm, 40, (3, 3), padding=(1, 1, 1, 1)))
+    lane = replace(NARROW, packed_rows=False)
+    chip = Soc((replace(lane, name="one", array_rows=32), replace(lane, name="two", array_rows=8)))
+    graph = graph_of([layers[0].ifm], layers, [layers[-1].ofm])
+    bound = cycles_bound(graph, chip)
+    monkeypatch.setattr(prices, "ways_in_boxes", lambda *_: None)
+    assert bound > 1.1 * cycles_bound(graph, chip)
+
+
+def test_a_share_of_whole_rows_raises_the_bound_of_a_small_region(monkeypatch):
+    """Two of five rows here, three there: not two groups each."""
+    samples = Samples(1)
+    layer = samples.conv2d(samples.tensor((1, 5, 5, 16)), 16, (3, 3), padding=(1, 1, 1, 1))
+    graph = graph_of([layer.ifm], [layer], [layer.ofm])
+    bound = cycles_bound(graph, TWINS)
+    monkeypatch.setattr(sharing, "BoxRules", lambda *_: None)
+    assert bound > 1.2 * cycles_bound(graph, TWINS)
