@@ -147,10 +147,12 @@ class Choices:
     """A region's choices: the swapped components, the groups, and the blocks of each layer's weights.
 
     With `copies_transpose` the copies of the region's arguments do the transpositions at its border; without it
-    those are layers. `placed` are the concatenations whose inputs are written into their output in local memory,
-    and the slices that are read in place, by index of the layer; `stored` the concatenations whose inputs are stored
-    into their output in main memory, or are put together as they are loaded, and the slices that are stored from
-    their input. The others are copies. `packed` are the bands of layers whose rows are packed.
+    those are layers. With `jobs_transpose` inputs whose height and width are swapped lie in local memory as in main
+    memory, where windows alone read them: jobs take rows and pixels at other distances. `placed` are the concatenations
+    whose inputs are written into their output in local memory, and the slices that are read in place, by index of the
+    layer; `stored` the concatenations whose inputs are stored into their output in main memory, or are put together as
+    they are loaded, and the slices that are stored from their input. The others are copies. `packed` are the bands of
+    layers whose rows are packed.
     With `apart`, groups that hand nothing over in local memory are placed and ordered each by itself, and then joined:
     together they take no more cycles than one after the other. With `fine`, and without `apart`,
     copies and jobs are cut in two where one engine waits for the other.
@@ -165,6 +167,7 @@ class Choices:
     packed: frozenset[int] = frozenset()
     apart: bool = False
     fine: bool = False
+    jobs_transpose: bool = False
 
     @property
     def spans(self) -> list[tuple[int, int]]:
@@ -187,7 +190,7 @@ class Choices:
         for name in ("placed", "stored", "packed"):
             if getattr(self, name):
                 plain[name] = sorted(getattr(self, name))
-        for name in ("apart", "fine"):
+        for name in ("apart", "fine", "jobs_transpose"):
             if getattr(self, name):
                 plain[name] = True
         return plain
@@ -196,6 +199,7 @@ class Choices:
         """One line for the region, then one a group; `%n` is the output of layer n."""
         swapped = [str(number) for number, value in enumerate(self.swapped) if value]
         border = "copies transpose" if self.copies_transpose else "layers transpose"
+        border += ", and jobs as they read inputs" * self.jobs_transpose
         placed = "".join(
             f"; {name} {', '.join(f'%{index}' for index in sorted(getattr(self, name)))}"
             for name in ("placed", "stored")
@@ -230,6 +234,7 @@ def from_plain(plain: Mapping[str, Any]) -> Choices:
             frozenset(map(int, plain.get("packed", ()))),
             bool(plain.get("apart", False)),
             bool(plain.get("fine", False)),
+            bool(plain.get("jobs_transpose", False)),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise PlanError(f"choices of a plan are as byoc_hw wrote them: {type(error).__name__}: {error}") from error

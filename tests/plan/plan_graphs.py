@@ -307,7 +307,8 @@ def choices(draw, graph, hardware):
         groups.append(replace(group, slices_outer=outer))
     blocks = tuple(draw(st.none() | st.builds(Blocks, st.integers(1, 26), st.integers(1, 26))) for _ in graph.layers)
     apart, fine = draw(st.sampled_from([(False, False), (True, False), (False, True), (False, True)]))
-    return Choices(swapped, tuple(groups), blocks, direct, placed, stored, packed, apart, fine)
+    by_jobs = hardware.packed_rows and draw(st.booleans())
+    return Choices(swapped, tuple(groups), blocks, direct, placed, stored, packed, apart, fine, by_jobs)
 
 
 tilings = st.builds(

@@ -248,7 +248,8 @@ typedef struct {
  * kernel, and weights are the part's alone: the job does not know where in the kernel it lies.
  * Where the accelerator has PACKED_ROWS, the rows of a window's input may overlap: ifm_row is smaller than what ifm_w
  * pixels take, and a row begins inside the one above it. So a job takes all rows of an image as one, with what lies
- * between them: output q reads pixel q + k * (ifm_row / ifm_pixel) + l at the place (k, l) of its window.
+ * between them: output q reads pixel q + k * (ifm_row / ifm_pixel) + l at the place (k, l) of its window. Or height and
+ * width of the input are exchanged: ifm_row is smaller than ifm_pixel, and rows lie among the pixels of others.
  * Elsewhere they never do.
  * For add, mul and lookup, ifm_* give one linear run: ifm_h = 1, ifm_w elements of 1 channel; ifm2 and ofm are
  * as long, and the strides and ofm_* are not read. For lookup with by_channel, ifm_w pixels of all ifm_c channels,

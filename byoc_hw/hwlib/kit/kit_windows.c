@@ -15,6 +15,7 @@ typedef struct {
   uint8_t dilation_h, dilation_w;     /* 0: the least */
   uint8_t unreached_h, unreached_w;   /* places of the window behind the last output, which reach the input */
   uint8_t pitch;                      /* pixels from one row to the next, of rows that overlap; 0: they do not */
+  uint8_t turned;                     /* 0 or 1: the pixels of a column lie side by side, not those of a row */
 } case_t;
 
 kit_limits_t kit_limits(unsigned kind)
@@ -127,6 +128,11 @@ static hwlib_tile_t tile_of(const case_t *from)
   };
   uint32_t row = tile.ifm_w * tile.ifm_pixel + from->row_gap;
   tile.ifm_row = from->pitch != 0 ? from->pitch * tile.ifm_pixel : row;
+  if (from->turned != 0) {
+    tile.ifm_row = tile.ifm_pixel;
+    tile.ifm_pixel *= tile.ifm_h;
+    row = tile.ifm_w * tile.ifm_pixel;
+  }
   tile.ofm_row = tile.ofm_w * tile.ofm_pixel + from->row_gap;
   tile.ofm = (tile.ifm + (tile.ifm_h - 1) * tile.ifm_row + row + 7) / 4 * 4 + from->offset;
   tile.psum = (tile.ofm + tile.ofm_h * tile.ofm_row + 7) / 4 * 4;
@@ -655,6 +661,23 @@ static void check_packed_rows(unsigned kind, unsigned rounding, unsigned bits)
   }
 }
 
+/* Images with height and width exchanged: each row begins inside the one above, between its pixels. */
+static void check_turned(unsigned kind, unsigned rounding, unsigned bits)
+{
+  static const case_t turned[] = {
+      {"rows among the pixels of others", 3, 2, 1, 1, {1, 0, 1, 1}, 4, 7, 3, 4, FULL, .ifm_zero_point = -4,
+       .turned = 1},
+      {"rows among pixels that lie apart", 2, 3, 2, 1, {0}, 6, 5, 2, 3, FULL, .pixel_gap = 3, .offset = 1,
+       .turned = 1},
+  };
+  for (size_t i = 0; i < sizeof turned / sizeof turned[0]; ++i) {
+    case_t from = adapted(&turned[i], kind);
+    if (fits_window(&from, kind) && from.ifm_h > 1 && from.ifm_w > 1) {
+      check_adapted(&from, kind, rounding, bits);
+    }
+  }
+}
+
 static void check_kind(unsigned kind, unsigned rounding)
 {
   unsigned bits = kind == HWLIB_POOL2D ? 0 : kit_widest_weights(kind);
@@ -672,6 +695,7 @@ static void check_kind(unsigned kind, unsigned rounding)
     }
     if (HWLIB_ACCELERATOR_PACKED_ROWS) {
       check_packed_rows(kind, rounding, bits);
+      check_turned(kind, rounding, bits);
     }
   }
   if (kind == HWLIB_POOL2D) {

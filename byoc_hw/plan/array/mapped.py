@@ -46,6 +46,11 @@ class MappedGraph:
         """Whether the accelerator takes its layers as a whole: on a library, or if one has no tiles."""
         return any(map(self.accelerator.runs_whole, self.graph.layers)) or self.accelerator.library is not None
 
+    @property
+    def turns(self) -> bool:
+        """Whether jobs read an input with height and width swapped as it lies in main memory."""
+        return any(one.interleaved for one in self.storages.all)
+
     def __str__(self) -> str:
         """The mapping, one line a layer; then the storages `s0`, `s1` ..., one line each."""
         return "\n".join([*self._layers(), *self._storages()])
@@ -106,9 +111,12 @@ def map_graph(
     stored: Iterable[int] = (),
     packed: Iterable[int] = (),
     lies: Lies = NOWHERE_ELSE,
+    *,
+    jobs_transpose: bool = False,
 ) -> MappedGraph:
     """The graph as `map_layers` maps it. Raises `PlanError` for a component in `swapped` that cannot be swapped, for
     bands in `packed` that cannot be packed, and for a layer in `placed` or `stored` whose tensors cannot lie inside one
     another."""
-    mapping = map_layers(graph, accelerator, swapped, copies_transpose, placed, stored, packed)
+    parts = placed, stored, packed
+    mapping = map_layers(graph, accelerator, swapped, copies_transpose, *parts, jobs_transpose=jobs_transpose)
     return MappedGraph(graph, accelerator, mapping, storages(graph, mapping, lies), copies_transpose, lies)

@@ -35,6 +35,7 @@ class Mapping:
     are written into their output in local memory, and the slices that are read in place; `stored` the concatenations
     whose inputs are stored into their output in main memory, or are put together as they are loaded, and the slices
     that are stored from their input. `packed` are the bands whose rows are packed, and `rows` what comes of that.
+    With `jobs_transpose` jobs read swapped inputs of the region as they lie in main memory, where they can.
     """
 
     layers: tuple[Layer, ...]
@@ -46,6 +47,7 @@ class Mapping:
     stored: frozenset[int] = frozenset()
     packed: frozenset[int] = frozenset()
     rows: Packed = NOT_PACKED
+    jobs_transpose: bool = False
 
     def is_swapped(self, tensor: Tensor) -> bool:
         """Whether height and width of a mapped layer's tensor are swapped, which changes the order of its bytes."""
@@ -81,14 +83,16 @@ def map_layers(
     placed: Iterable[int] = (),
     stored: Iterable[int] = (),
     packed: Iterable[int] = (),
+    *,
+    jobs_transpose: bool = False,
 ) -> Mapping:
     """Swap each component that takes fewer cycles swapped, or those that `swapped` names, one value a component.
 
     With `copies_transpose` the copies of arguments do the transpositions at the region's border; without it
     nothing is swapped unless `swapped` says so. `packed` are the bands whose rows are packed.
 
-    Raises `PlanError` where `swapped` names a component that cannot be swapped, or `packed` no band or an accelerator
-    that does not read packed rows.
+    Raises `PlanError` where `swapped` names a component that cannot be swapped, or `packed` no band, and for `packed`
+    or `jobs_transpose` with an accelerator that does not read rows that overlap.
     """
     component = components(graph)
     members = _members(component)
@@ -108,7 +112,7 @@ def map_layers(
         for tensor, there in zip((*layer.inputs, layer.ofm), (*other.inputs, other.ofm), strict=True)
     }
     packed, numbers = frozenset(packed), bands(graph.layers)
-    if packed and not accelerator.packed_rows:
+    if (packed or jobs_transpose) and not accelerator.packed_rows:
         raise PlanError(f"{graph.name}: accelerator {accelerator.name} has no packed_rows")
     if not packed <= set(numbers):
         raise PlanError(f"{graph.name}: bands whose rows are packed are some of its own: got {sorted(packed)}")
@@ -122,6 +126,7 @@ def map_layers(
         frozenset(stored),
         packed,
         pack_rows(graph, turned, numbers, packed, accelerator),
+        jobs_transpose,
     )
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Mapping as MappingOf
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Concat, Graph, Layer, Slice, Transpose
-from byoc_hw.plan.array.kinds import Alias, CopiesOnly, Product, Run, geometry
+from byoc_hw.plan.array.kinds import Alias, CopiesOnly, Product, Run, Window, geometry
 from byoc_hw.plan.array.mapping import Mapping
 from byoc_hw.plan.array.packing import Packing
 from byoc_hw.plan.array.transfers import dense_strides
@@ -84,6 +84,11 @@ class Storage:
     def _packed_place(self) -> Place:
         assert self.packing is not None, "it is asked for packed rows alone"
         return self.packing.place(self.extents)
+
+    @property
+    def interleaved(self) -> bool:
+        """Whether its rows lie among one another in local memory."""
+        return self.place(self.tensor).interleaved
 
     @property
     def maker(self) -> int | None:
@@ -227,6 +232,8 @@ def storages(graph: Graph, mapping: Mapping, lies: Lies = NOWHERE_ELSE) -> Stora
         of[tensor].sinks.append(Argument(len(graph.inputs) + index, strides))
     for index, one in enumerate(found):
         one.index = index
+        if mapping.jobs_transpose and _may_turn(one, mapping, lies):
+            read_turned(one, [tensor for tensor in mapping.origin if of.get(tensor) is one])
     if mapping.placed or mapping.stored:
         check_places(graph, mapping, of)
     return Storages(tuple(found), of)
@@ -241,6 +248,25 @@ class NotInPlace(PlanError):
     def __init__(self, layers: Iterable[int], message: str) -> None:
         super().__init__(message)
         self.layers = frozenset(layers)
+
+
+def _may_turn(one: Storage, mapping: Mapping, lies: Lies) -> bool:
+    """Whether jobs can read an input of the region as it lies in main memory, with height and width swapped."""
+    free = mapping.copied | mapping.placed | mapping.stored
+    read = all(isinstance(geometry(mapping.layers[index]), Window) and index not in free for index in one.readers)
+    given = one.source is not None and one.swapped and one.source.strides == one.strides
+    by_itself = not (one.leaves or one.in_boxes or one.places or one.packing)
+    return given and by_itself and read and mapping.origin[one.tensor] not in lies
+
+
+def read_turned(one: Storage, tensors: Iterable[Tensor]) -> None:
+    """Let an input have the same bytes in local memory as in main memory: layers read it as `tensors` with height and
+    width swapped."""
+    assert one.source is not None, "it is an input"
+    height, width, channels = one.extents
+    pixel = height * channels
+    one.source = replace(one.source, strides=None)
+    one.places |= dict.fromkeys(tensors, Place(0, channels, pixel, height, (width - 1) * pixel + channels))
 
 
 def read_in_place(index: int, layer: Slice, whole: Storage, of: dict[Tensor, Storage]) -> None:

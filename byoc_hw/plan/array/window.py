@@ -40,6 +40,11 @@ class Place(NamedTuple):
     height: int
     reach: int
 
+    @property
+    def interleaved(self) -> bool:
+        """Whether each row has its pixels among those of the other rows."""
+        return self.height > 1 and self.row < self.pixel
+
     def span(self, first: int, stop: int) -> tuple[int, int]:
         """The bytes from row `first` to row `stop`, not included."""
         return self.offset + first * self.row, self.offset + (stop - 1) * self.row + self.reach

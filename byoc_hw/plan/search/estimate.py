@@ -280,7 +280,7 @@ class Estimates:
                 if storage.index not in full:
                     load += self.copy(storage, end - start)
                     continue
-                end = storage.local_bytes if storage.index in after else end
+                end = storage.local_bytes if storage.index in after or storage.interleaved else end
                 load += self.copy(storage, end - loaded.get(storage.index, 0))
                 loaded[storage.index] = max(end, loaded.get(storage.index, 0))
             for storage, by_others in stored.items():

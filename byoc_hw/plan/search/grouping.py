@@ -276,6 +276,7 @@ class Grouping:
             self.mapping.placed,
             self.mapping.stored,
             self.mapping.packed,
+            jobs_transpose=self.mapping.jobs_transpose,
         )
 
     def _search(
@@ -412,10 +413,11 @@ class Grouping:
         if (at, stop) not in self._used:
             layers = [self.layers[index] for index in self.order[at:stop]]
             read = frozenset(self.of[tensor].index for layer in layers for tensor in layer.inputs)
-            joined = frozenset(one for one in self.estimates.touched(at, stop) if self.all[one].joined)
-            self._used[at, stop] = read, joined
-        read, joined = self._used[at, stop]
-        return (held & read) | after | joined
+            touched = self.estimates.touched(at, stop)
+            always = frozenset(one for one in touched if self.all[one].joined or self.all[one].interleaved)
+            self._used[at, stop] = read, always
+        read, always = self._used[at, stop]
+        return (held & read) | after | always
 
     def _key(self, at: int, stop: int, held: HeldSet, after: HeldSet) -> tuple[Hashable, HeldSet]:
         """What the cycles of a group depend on, and what is in local memory in full during it."""

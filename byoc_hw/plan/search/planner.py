@@ -117,7 +117,7 @@ def one_by_one(plain: MappedGraph) -> Choices:
 def mapped_as(mapped: MappedGraph, choices: Choices) -> MappedGraph:
     """The graph as choices map it; often equal to the mapping at hand."""
     mapping = mapped.mapping
-    one, other = ((by.swapped, by.placed, by.stored, by.packed) for by in (choices, mapping))
+    one, other = ((by.swapped, by.placed, by.stored, by.packed, by.jobs_transpose) for by in (choices, mapping))
     if one == other and choices.copies_transpose == mapped.copies_transpose:
         return mapped
     return map_choices(mapped.graph, mapped.accelerator, choices, mapped.lies)
@@ -125,8 +125,9 @@ def mapped_as(mapped: MappedGraph, choices: Choices) -> MappedGraph:
 
 def map_choices(graph: Graph, accelerator: Accelerator, choices: Choices, lies: Lies = NOWHERE_ELSE) -> MappedGraph:
     """The graph as choices map it. Raises `PlanError` where they do not fit it."""
-    placing = choices.placed, choices.stored, choices.packed
-    return map_graph(graph, accelerator, choices.swapped, choices.copies_transpose, *placing, lies)
+    placing = choices.placed, choices.stored, choices.packed, lies
+    by_jobs = choices.jobs_transpose
+    return map_graph(graph, accelerator, choices.swapped, choices.copies_transpose, *placing, jobs_transpose=by_jobs)
 
 
 def candidates(
@@ -136,7 +137,7 @@ def candidates(
     with packed rows, and without; there is a grouping for each form."""
     plain, known = map_graph(graph, accelerator, copies_transpose=False), Known()
     for one in mappings(graph, accelerator):
-        forms = [[Grouping(variant, known=known) for variant in placements(form)] for form in packings(one)]
+        forms = [[Grouping(variant, known=known) for variant in placements(form)] for form in forms_of(one)]
         whole = [[each.resident() for each in groupings if each.fits_whole()] for groupings in forms]
         plainest = [groupings[-1] for groupings in forms]  # no tensor lies in another one
         if any(whole):
@@ -212,6 +213,19 @@ def packings(mapped: MappedGraph) -> Iterator[MappedGraph]:
     yield mapped
 
 
+def forms_of(mapped: MappedGraph) -> Iterator[MappedGraph]:
+    """The region with packed rows, and without; each with swapped inputs as they lie in main memory, where they can lie
+    so, and last as copies transpose them."""
+    for form in packings(mapped):
+        if any(mapped.mapping.swapped) and mapped.accelerator.packed_rows:
+            mapping = form.mapping
+            fixed = form.graph, form.accelerator, mapping.swapped, form.copies_transpose
+            turned = map_graph(*fixed, packed=mapping.packed, lies=form.lies, jobs_transpose=True)
+            if turned.turns:
+                yield turned
+        yield form
+
+
 _SHARES = (1.0, 0.5, 0.25, 0.0)
 """Parts of local activation memory: a concatenation that takes more is not put together there."""
 
@@ -240,7 +254,7 @@ def _placed(mapped: MappedGraph, placed: frozenset[int], stored: frozenset[int])
     fixed = mapped.graph, mapped.accelerator, mapping.swapped, mapped.copies_transpose
     while True:
         try:
-            return map_graph(*fixed, placed, stored, mapping.packed, lies)
+            return map_graph(*fixed, placed, stored, mapping.packed, lies, jobs_transpose=mapping.jobs_transpose)
         except NotInPlace as error:
             failed = error.layers & (placed | stored) or placed | stored
             again = frozenset(index for index in failed & placed if isinstance(mapped.graph.layers[index], Concat))

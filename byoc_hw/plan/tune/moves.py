@@ -146,9 +146,11 @@ def _retile(space: SearchSpace, choices: Choices, random: Random) -> Choices | N
 
 
 def _swap(space: SearchSpace, choices: Choices, random: Random) -> Choices | None:
-    """Toggle a component's swap, or whether copies do the transpositions at the border."""
+    """Toggle a component's swap, or whether copies do the transpositions at the border, or jobs as they read inputs."""
     if space.has_borders and random.random() < 0.5:
         return replace(choices, copies_transpose=not choices.copies_transpose)
+    if space.turns(choices) and random.random() < 0.5:
+        return replace(choices, jobs_transpose=not choices.jobs_transpose)
     if not space.swappable:
         return None
     number = random.choice(space.swappable)

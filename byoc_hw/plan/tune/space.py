@@ -162,7 +162,7 @@ class SearchSpace:
 
     def groups_of(self, choices: Choices) -> GroupSpace:
         """The choices of groups, for the region as these choices map it."""
-        placing = choices.placed, choices.stored, choices.packed
+        placing = choices.placed, choices.stored, choices.packed, choices.jobs_transpose
         return self._groups_of(choices.swapped, choices.copies_transpose, *placing)
 
     def _groups_of(
@@ -172,10 +172,13 @@ class SearchSpace:
         placed: frozenset[int] = frozenset(),
         stored: frozenset[int] = frozenset(),
         packed: frozenset[int] = frozenset(),
+        jobs_transpose: bool = False,
     ) -> GroupSpace:
-        key = swapped, copies_transpose, placed, stored, packed
+        given = swapped, copies_transpose, placed, stored, packed
+        key = *given, jobs_transpose
         if key not in self._mapped:
-            self._mapped[key] = GroupSpace(map_graph(self.graph, self.accelerator, *key))
+            mapped = map_graph(self.graph, self.accelerator, *given, jobs_transpose=jobs_transpose)
+            self._mapped[key] = GroupSpace(mapped)
         return self._mapped[key]
 
     def _can_swap(self, number: int, count: int) -> bool:
@@ -211,6 +214,13 @@ class SearchSpace:
                         for groups in self._sequences(within, 0):
                             one = Choices(swapped, groups, blocks, copies_transpose, packed=packed, fine=True)
                             yield self.canonical(one)
+                            if self.turns(one):
+                                yield self.canonical(replace(one, jobs_transpose=True))
+
+    def turns(self, choices: Choices) -> bool:
+        """Whether jobs can read an input with height and width swapped as it lies in main memory."""
+        swaps = any(choices.swapped) and self.accelerator.packed_rows
+        return swaps and self.groups_of(replace(choices, jobs_transpose=True)).mapped.turns
 
     def _sequences(self, within: GroupSpace, first: int) -> Iterator[tuple[Group, ...]]:
         if first == len(within.layers):
@@ -270,6 +280,7 @@ class SearchSpace:
     def canonical(self, choices: Choices) -> Choices:
         """The equivalent choices without settings that have no effect, limited to the space."""
         choices = replace(choices, copies_transpose=choices.copies_transpose or not self.has_borders)
+        choices = replace(choices, jobs_transpose=choices.jobs_transpose and self.turns(choices))
         within = self.groups_of(choices)
         found: list[Group] = []
         first = 0

@@ -108,7 +108,7 @@ class _Stripes:
         region.units.append(unit)
 
     def _held(self, storage: Storage) -> bool:
-        return storage.index in self.group.held
+        return storage.index in self.group.held or storage.interleaved  # a stripe reads bytes from end to end
 
     # ------------------------------------------------------------ inputs and outputs
 
@@ -121,7 +121,8 @@ class _Stripes:
                 region.loaded[storage] = 0
                 unit.loads += RowRoom(region, storage, region.held[storage], 0, layer).everywhere()
             buffer, loaded = region.held[storage], region.loaded[storage]
-            stop = storage.local_bytes if region.held_until(storage, self.number) > self.number else span[1]
+            later = region.held_until(storage, self.number) > self.number
+            stop = storage.local_bytes if later or storage.interleaved else span[1]
             stop = self._rounded(stop, storage)
             if loaded < stop:
                 for home in region.sources(storage):

@@ -1,14 +1,19 @@
 """Which layers are swapped, together with which others, and how their tensors then lie."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from plan_check import check
+from plan_choices import choose, evaluate
 from plan_samples import Samples, accelerator, graph_of, single
 
-from byoc_hw.accelerator import REFERENCE
+from byoc_hw.accelerator import REFERENCE, SMALL
 from byoc_hw.errors import PlanError
+from byoc_hw.plan.array.mapped import map_graph
 from byoc_hw.plan.array.mapping import is_line, map_layers
 from byoc_hw.plan.choices import Choices, Group, Tiling
+from byoc_hw.plan.steps import ARGUMENT, Copy, Job
 
 
 def upright(samples, height=32, width=4):
@@ -82,6 +87,51 @@ def test_line_is_transposed_on_its_way_out_however_it_lies(swapped):
     moved = samples.transpose(layer.ofm, (0, 2, 1, 3))
     graph = graph_of([layer.ifm], [layer, moved], [moved.ofm])
     check(graph, REFERENCE, choices=Choices((swapped, False), (Group(2),), (None, None)))
+
+
+def as_it_lies(graph, *groups):
+    """A plan whose jobs read swapped inputs as these lie in main memory; the copies that load them, and the jobs."""
+    chosen = Choices((True,), groups, (None,) * len(graph.layers), jobs_transpose=True)
+    steps = check(graph, REFERENCE, choices=chosen).steps
+    loads = [one for one in steps if isinstance(one, Copy) and one.source.space == ARGUMENT]
+    return loads, [one for one in steps if isinstance(one, Job)]
+
+
+@pytest.mark.parametrize("stripes", [1, 3])
+def test_jobs_read_a_swapped_input_that_one_copy_has_loaded(stripes):
+    graph = single(upright(Samples(), 33, 5))
+    loads, jobs = as_it_lies(graph, Group(1, stripes))
+    (load,) = loads
+    assert (load.rows, load.nbytes) == (1, graph.inputs[0].nbytes)
+    assert {(job.ifm_row, job.ifm_pixel) for job in jobs} == {(8, 5 * 8)}
+    assert len(jobs) == stripes
+
+
+def test_several_windows_read_an_input_as_it_lies_and_what_adds_to_it_does_not():
+    samples = Samples()
+    first = upright(samples)
+    second = samples.depthwise(first.ifm, padding=(1, 1, 1, 1))
+    third = samples.pool(first.ifm, "max", (2, 2), (2, 2))
+    windows = graph_of([first.ifm], [first, second, third], [first.ofm, second.ofm, third.ofm])
+    assert len(as_it_lies(windows, Group(3))[0]) == 1
+    added = samples.add(first.ofm, first.ifm)
+    graph = graph_of([first.ifm], [first, added], [added.ofm])
+    assert not map_graph(graph, REFERENCE, [True], jobs_transpose=True).turns
+    assert len(as_it_lies(graph, Group(2))[0]) == 4
+
+
+def test_planner_lets_jobs_read_an_input_as_it_lies_where_copies_take_longer():
+    samples = Samples()
+    graph = single(samples.conv2d(samples.tensor((1, 98, 10, 1)), 32, (10, 4), (2, 2)))
+    found = choose(graph, SMALL)
+    assert found.jobs_transpose
+    by_copies = replace(SMALL, packed_rows=False)
+    assert evaluate(graph, found, SMALL) < evaluate(graph, choose(graph, by_copies), by_copies)
+
+
+def test_input_as_it_lies_is_refused_where_rows_do_not_overlap():
+    with pytest.raises(PlanError, match="has no packed_rows"):
+        map_layers(single(upright(Samples())), replace(REFERENCE, packed_rows=False), [True], jobs_transpose=True)
 
 
 def test_transposition_of_a_reshape_has_copies_of_its_own():
