@@ -153,9 +153,9 @@ class Choices:
     layer; `stored` the concatenations whose inputs are stored into their output in main memory, or are put together as
     they are loaded, and the slices that are stored from their input. The others are copies. `packed` are the bands of
     layers whose rows are packed.
-    With `apart`, groups that hand nothing over in local memory are placed and ordered each by itself, and then joined:
-    together they take no more cycles than one after the other. With `fine`, and without `apart`,
-    copies and jobs are cut in two where one engine waits for the other.
+    With `apart`, groups that hand nothing over in local memory are placed each by itself, and ordered so or all
+    together: they take no more cycles than one after the other. With `fine`, and without `apart`, copies and jobs are
+    cut in two where one engine waits for the other.
     """
 
     swapped: tuple[bool, ...]

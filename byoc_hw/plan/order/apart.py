@@ -1,8 +1,9 @@
-"""The order of work in pieces that share nothing in local memory: each as if it were all, one behind the other.
+"""The order of work in pieces that share nothing in local memory: each as if it were all, one behind the other, or all
+together.
 
-With these orders of both engines every operation begins as early as it can, so copies of a piece are done while the
-array computes the one before, where their bytes are free. Nothing begins later than it would with the pieces one after
-the other: an operation waits only for what comes before it there.
+With the orders of the pieces every operation begins as early as it can. Nothing begins later than it would with the
+pieces one after the other: an operation waits only for what comes before it there. Ordered together, the first loads
+of a piece may come before the last stores of the one before, while the array computes there.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import chain
 
-from byoc_hw.plan.order.copies import Order, order
+from byoc_hw.plan.order.copies import Order, in_need, order
 from byoc_hw.plan.order.dependencies import dependencies
 from byoc_hw.plan.work.ops import LocalBuffer, Op
 
@@ -18,7 +19,7 @@ NOTHING_BEGUN: Mapping[int, tuple[int, int]] = {}
 
 
 def order_apart(pieces: Sequence[Sequence[Op]], offsets: Mapping[LocalBuffer, int]) -> Order:
-    """Order the copies of each piece. Jobs keep their order."""
+    """Order the copies of each piece, or of all pieces, whichever takes fewer cycles. Jobs keep their order."""
     copies: list[int] = []
     jobs: list[int] = []
     first = 0
@@ -28,7 +29,8 @@ def order_apart(pieces: Sequence[Sequence[Op]], offsets: Mapping[LocalBuffer, in
         jobs += [first + index for index in found.jobs]
         first += len(piece)
     ops = list(chain.from_iterable(pieces))
-    return timed(ops, dependencies(ops, offsets), copies, jobs)
+    before = dependencies(ops, offsets)
+    return min(timed(ops, before, copies, jobs), in_need(ops, before), key=lambda one: one.cycles)
 
 
 def timed(

@@ -39,7 +39,11 @@ class Order:
 
 def order(ops: Sequence[Op], offsets: Mapping[LocalBuffer, int]) -> Order:
     """Order the copies. Jobs keep their order."""
-    before = dependencies(ops, offsets)
+    return in_need(ops, dependencies(ops, offsets))
+
+
+def in_need(ops: Sequence[Op], before: list[set[int]]) -> Order:
+    """As `order`, where it is known which operations each one has to wait for."""
     needed = needed_first(ops, before)
     after: list[list[int]] = [[] for _ in ops]
     for index, others in enumerate(before):

@@ -8,6 +8,7 @@ from plan_choices import lay_out, layer_by_layer
 from plan_graphs import regions
 from plan_samples import Samples, accelerator, graph_of, single
 
+from byoc_hw.plan.choices import Choices, Group
 from byoc_hw.plan.search.planner import map_choices
 from byoc_hw.plan.stages import cycles_of_groups
 from byoc_hw.plan.work.ops import LocalBuffer
@@ -53,3 +54,17 @@ def _buffers(layout, operations):
     """The local buffers of some operations, those in activation memory first, each in order of its first use."""
     found = [access.place for index in operations for access in layout.work.ops[index].accesses]
     return sorted((one for one in found if isinstance(one, LocalBuffer)), key=lambda one: one.space)
+
+
+def test_first_loads_of_a_group_come_before_the_last_stores_of_the_one_before_where_that_takes_fewer_cycles():
+    samples = Samples()
+    first = samples.conv2d(samples.tensor((1, 16, 16, 8)), 8, (3, 3), padding=(1, 1, 1, 1))
+    second = samples.conv2d(samples.tensor((1, 8, 8, 8)), 64, (5, 5))
+    graph = graph_of([first.ifm, second.ifm], [first, second], [first.ofm, second.ofm])
+    hardware = accelerator(8192, 1 << 16, dma_width=1)
+    choices = Choices((False, False), (Group(1, 8), Group(1)), (None, None), apart=True)
+    together = lay_out(graph, choices, hardware)
+    owners = [together.work.ops[index].layer for index in together.order.copies]
+    assert owners.index(1) < len(owners) - 1 - owners[::-1].index(0)
+    assert together.cycles < sum(by_themselves(graph, choices, hardware))
+    check(graph, hardware, choices=choices)
