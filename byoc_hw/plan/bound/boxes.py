@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 _MOST = 1024
 """The most ways to share a layer along an axis that are told apart."""
 
+_MOST_PIXELS = 1 << 12
+"""The most pixels of an image whose cuts are told apart: of more, what is not full at a border hardly matters."""
+
 _ROWS, _COLUMNS, _CHANNELS, _PIXELS = range(4)
 
 
@@ -73,11 +76,13 @@ class BoxCut:
 
 @lru_cache(maxsize=1024)
 def cuts_of(layer: Layer) -> tuple[BoxCut, ...]:
-    """The ways to cut a layer; none where nothing is known of them."""
+    """The ways to cut a layer; none where nothing is known of them, or the image is large."""
     form = geometry(layer)
     if not isinstance(form, Window) or layer.ofm.shape[0] != 1 or len(layer.ofm.shape) not in (2, 4):
         return ()
     whole, inputs = extents(layer.ofm), extents(layer.ifm)[2]
+    if prod(whole[:2]) > _MOST_PIXELS:
+        return ()
     known = all(axis.dilation == 1 and axis.stride <= axis.kernel for axis in (form.rows, form.columns))
     known = known and (form.sums or inputs == whole[2])
     rows, columns = _seen(form.rows), _seen(form.columns)

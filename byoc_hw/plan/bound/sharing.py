@@ -64,6 +64,9 @@ MOST_LANES = 4
 _WORK = 0.2
 """The solver's deterministic time, of which one is about a second, for each accelerator beside the first."""
 
+_UNPROBED = 1 << 18
+"""The most cycles of a region before which the solver probes no variables: of more, each deadline takes it long so."""
+
 _LEAST_WORK = 0.002
 """The deterministic time that each deadline counts at least: the solver reads the program."""
 
@@ -129,7 +132,7 @@ class _Program(Shares):
 
         Deadlines are tried in steps. Where the solver does not know, the next step is half as long: a deadline that is
         much too early is refuted soon. It looks for contradictions alone (no linear relaxation), which finds them in a
-        tenth of the time, and probes no variables before, which takes most of the time of a small program.
+        tenth of the time, and of small regions probes no variables before, which takes most of the time there.
         """
         known, most, step, limit = self.least, self.most, _STEP, _WORK * (len(self.lanes) - 1)
         left = limit
@@ -156,7 +159,8 @@ class _Program(Shares):
         solver.parameters.num_workers = 1
         solver.parameters.random_seed = 0
         solver.parameters.linearization_level = 0
-        solver.parameters.cp_model_probing_level = 0
+        if deadline <= _UNPROBED:
+            solver.parameters.cp_model_probing_level = 0
         solver.parameters.max_deterministic_time = work
         status = solver.status_name(solver.solve(model))
         assert status in ("OPTIMAL", "FEASIBLE", "INFEASIBLE", "UNKNOWN"), f"the program is one: {status}"
