@@ -378,10 +378,10 @@ def test_examples_in_the_help_are_commands(capfd):
     ("stage", "line"),
     [
         ("graph", "%7 = add(%4, %6) -> 1x4x4x48  # model_1/re_lu_14/Relu"),
-        ("mapping", "%9    component 0   as it stands  conv2d 2x2x48 -> 2x2x64, 5944 cycles"),
+        ("mapping", "%9    component 0   as it stands, packed conv2d 2x2x48 -> 2x2x64, 2972 cycles"),
         ("choices", "group 0   %0         whole  held [0, 1]"),
-        ("work", "34    %12   copy 10 bytes                a30[0:10] -> s12[0:10], 73 cycles"),
-        ("steps", "  job 1x768x1 -> 1x768x1  ifm 4672, ifm2 6208, ofm 6976"),
+        ("work", "37    %12   copy 10 bytes                a27[0:10] -> s12[0:10], 73 cycles"),
+        ("steps", "  job 1x768x1 -> 1x768x1  ifm 5468, ifm2 7004, ofm 7772"),
     ],
 )
 def test_plan_shows_a_stage_one_line_each(capsys, stage, line):

@@ -117,7 +117,7 @@ def test_an_input_of_the_region_is_copied_into_a_concatenation():
 def test_a_region_input_is_put_together_with_a_layers_output_as_both_are_loaded(axis):
     """The concatenation is larger than local memory: it is nowhere as a whole, and only the layer's output spills."""
     graph = with_input(Samples(), axis)
-    small = accelerator(activations=8 * 1024)
+    small = accelerator(activations=8 * 1024, packed_rows=False)
     plan = check(graph, small)
     assert choose(graph, small).stored == {1}
     assert not [step for call in plan.calls if call.index == 1 for step in call.steps]

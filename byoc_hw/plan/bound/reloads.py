@@ -58,7 +58,7 @@ _LONGEST = 16
 
 def loads_again(graph: Graph, one: Accelerator) -> float:
     """Cycles of the DMA of copies that no plan of a region does without, beside those of all weights once, and of
-    inputs and outputs that local memory has room for."""
+    inputs and outputs that local memory has room for; 0 of a region with a layer that no plan has room for."""
     if one.library is not None or any(one.runs_whole(layer) for layer in graph.layers):
         return 0.0
     layers = _known(graph, one)
@@ -68,7 +68,7 @@ def loads_again(graph: Graph, one: Accelerator) -> float:
     for stop in range(1, len(layers) + 1):
         costs = _Groups(layers, stop, one).costs()
         least.append(min(least[stop - 1 - at] + cost for at, cost in enumerate(costs)))
-    return least[-1]
+    return least[-1] if least[-1] < inf else 0.0
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ def _by_estimates(graph: Graph, accelerator: Accelerator, bound: int) -> list[La
     best in tiles and near its best without are tried, but fewer."""
     if len(graph.layers) > 1:
         found = laid_out(graph, accelerator, far=_FAR * bound)
-        starts = [min(some, key=promise) for some in _of_each(found, _is_packed)]
+        starts = [min(some, key=promise) for some in reversed(_of_each(found, _is_packed))]
         fast = _AS_FAST * min(promise(start) for start in starts)
         starts, work = [start for start in starts if promise(start) <= fast], MOST_WORK
     else:

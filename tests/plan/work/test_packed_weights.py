@@ -61,7 +61,7 @@ def test_a_depthwise_convolution(form, bits):
     samples = Samples()
     layer = samples.depthwise(samples.tensor((1, 9, 7, 7)), kernel=(3, 3), padding=(1, 1, 1, 1), bits=bits)
     group, blocks, swapped, hardware = FORMS[form]
-    tiling = group.tiling and replace(group.tiling, depth=7)
+    tiling = group.tiling and group.tiling._replace(depth=7)
     choices = Choices((swapped,), (replace(group, tiling=tiling),), (blocks and replace(blocks, depth=7),))
     plan = check(single(layer), hardware, choices=choices)
     if blocks is not None:
