@@ -65,7 +65,7 @@ _WORK = 0.2
 """The solver's deterministic time, of which one is about a second, for each accelerator beside the first."""
 
 _UNPROBED = 1 << 18
-"""The most cycles of a region before which the solver probes no variables: of more, each deadline takes it long so."""
+"""The latest deadline for which the solver probes no variables: a later one would take it long without."""
 
 _LEAST_WORK = 0.002
 """The deterministic time that each deadline counts at least: the solver reads the program."""
