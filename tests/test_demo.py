@@ -4,6 +4,7 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
+from quoted_output import assert_readme_quotes
 
 import byoc_hw.demo.__main__ as demo
 from byoc_hw.demo import expected_outputs, heldout, model_path
@@ -19,6 +20,7 @@ def test_every_held_out_digit_equals_tvm(tmp_path, capsys):
     assert "130 of 130 outputs of offloaded layers equal TVM's, bit for bit (10 digits)" in out
     assert "generated C   98.9%" in out
     assert (tmp_path / "digits/Makefile").exists()
+    assert_readme_quotes(out, "digits on REFERENCE")
 
 
 def test_a_difference_is_counted_and_fails(tmp_path, capsys, monkeypatch):

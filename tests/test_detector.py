@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 from bit_exact import SANITIZED
+from quoted_output import assert_readme_quotes
 from riscv32_tools import needs_riscv32
 
 import byoc_hw
@@ -117,8 +118,9 @@ def stored(picture):
 
 @pytest.mark.slow  # TVM compiles the whole network for the host
 def test_every_project_finds_the_same_and_nearly_all_shapes(capsys):
-    assert detector.main(["--pictures", "40"]) == 0
+    assert detector.main([]) == 0
     out = capsys.readouterr().out
+    assert_readme_quotes(out, "on host")
     assert "all three find the same, bit for bit" in out
     precisions = [float(found) for found in re.findall(r"mAP (\d\.\d+)", out)]
     assert len(precisions) == 3
