@@ -11,8 +11,10 @@ from plan_reference import run_graph
 from byoc_hw.graph import Add, MatMul, Moving, Mul, Pool2d
 from byoc_hw.params import requantize
 from byoc_hw.plan.array.cost import copy_cycles
-from byoc_hw.plan.bound.alone import ROUNDING, least_copied
+from byoc_hw.plan.bound.alone import ROUNDING, least_copied, least_of_both
 from byoc_hw.plan.bound.prices import cycles_bound
+from byoc_hw.plan.bound.reloads import ENGINE_SHARES
+from byoc_hw.plan.bound.ways import least_alone
 from byoc_hw.plan.order.timeline import timeline
 from byoc_hw.plan.region import lay_out_region
 from byoc_hw.plan.stages import written
@@ -45,7 +47,17 @@ def check_layout(layout, graph, accelerator, seed=0):
     assert layout.cycles == timeline(plan, accelerator).total == run_time(plan, accelerator)
     assert layout.cycles >= cycles_bound(graph, accelerator)
     assert of_dma(plan, accelerator) >= least_of_dma(graph, accelerator)
+    check_both_engines(layout, accelerator)
     return plan
+
+
+def check_both_engines(layout, accelerator):
+    """Any share of the array's cycles and the rest of the DMA's are no less than a plan has at least."""
+    graph, chip = layout.mapped.graph, Soc((replace(accelerator, name="alone"),))
+    jobs = sum(op.cycles for op in layout.work.ops if op.is_job)
+    copies = sum(op.cycles for op in layout.work.ops) - jobs
+    least = least_of_both(graph, chip, [least_alone([layer], accelerator) for layer in graph.layers])
+    assert (ENGINE_SHARES * jobs + (1 - ENGINE_SHARES) * copies >= least * (1 - ROUNDING)).all()
 
 
 def of_dma(plan, accelerator):

@@ -2,7 +2,9 @@
 
 The array does all layers in the fewest whole groups of outputs (`ways.py`). The DMA copies inputs that a layer reads
 all of, and outputs, each in copies of its own, as they lie anywhere in main memory; weights, of which one copy may
-bring those of several layers; and what `spills.py` finds, or what `reloads.py` does. The busier engine is a bound.
+bring those of several layers; and what `spills.py` finds, or what `reloads.py` does. The busier engine is a bound,
+and so is a part of the one's cycles and the rest of the other's: where local memory is small, what takes the array
+fewer cycles takes the DMA more.
 
 The fewest copies are late ones: an input that comes in one copy is there in full before any job reads it, and so are
 all weights; an output in one copy is stored behind the last job that makes it. More copies have more setups. Of all
@@ -33,9 +35,9 @@ from byoc_hw.plan.bound.beginnings import beginnings, lost, needs_fills
 from byoc_hw.plan.bound.latency import Latencies, has_jobs, latencies, least_job, reads_all
 from byoc_hw.plan.bound.needs import needed_before
 from byoc_hw.plan.bound.prefetch import loaded_after_work
-from byoc_hw.plan.bound.reloads import loads_again
+from byoc_hw.plan.bound.reloads import ENGINE_SHARES, both_engines, loads_again
 from byoc_hw.plan.bound.spills import spills
-from byoc_hw.plan.bound.ways import LayerWork, least_alone, least_in_blocks, packs, weight_bytes
+from byoc_hw.plan.bound.ways import Floats, LayerWork, least_alone, least_in_blocks, packs, weight_bytes
 from byoc_hw.plan.bound.windows import AtOnce, evenly_spread, loading
 from byoc_hw.soc import Soc
 from byoc_hw.tensor import Tensor
@@ -67,14 +69,19 @@ def _least(graph: Graph, chip: Soc) -> tuple[float, float]:
     for at, layer in enumerate(graph.layers):
         array[at] += one.job_setup if array[at] and not one.runs_whole(layer) else 0
     blocks = [max(cycles, least_in_blocks(layer, one)) for cycles, layer in zip(array, graph.layers, strict=True)]
-    engines, known = _Engines(graph, chip, times, array), max(times.least, _late(graph, one, times, blocks, partly))
+    around = _around(graph, one, times)
+    both = least_of_both(graph, chip, blocks)
+    known = max(times.least, around + max(sum(blocks), _late(graph, one, blocks, partly)))
+    known = max(known, float((both + ENGINE_SHARES * around).max()))
+    engines = _Engines(graph, chip, times, array, max(_once_or_spilled(graph, chip), float(both[0])))
     return max(known, engines.busier(0.0)), max(known, engines.busier(one.dma_setup + 1.0))
 
 
 class _Engines:
-    """The array and the DMA of an accelerator; `array` has the least cycles of the array for each layer."""
+    """The array and the DMA of an accelerator; `array` has the least cycles of the array for each layer, `copied`
+    are those of the DMA."""
 
-    def __init__(self, graph: Graph, chip: Soc, times: Latencies, array: Sequence[float]) -> None:
+    def __init__(self, graph: Graph, chip: Soc, times: Latencies, array: Sequence[float], copied: float) -> None:
         self._graph, (self._one,), self._array = graph, chip.accelerators, array
         self._before, self._behind = (
             [min(some.values(), default=0.0) for some in each] for each in (times.before, times.behind)
@@ -83,7 +90,7 @@ class _Engines:
         self._needed = [needed_before(graph, at, chip, whole=False) for at in range(len(graph.layers))]
         self._inputs, self._outputs = copied_in_full(graph)
         self._weights = sum(map(weight_bytes, graph.layers))
-        self._copied = least_copied(graph, chip)
+        self._copied = copied
         self._least = self._working(AtOnce(), False)
 
     def busier(self, more: float) -> float:
@@ -158,13 +165,30 @@ def copied_in_full(graph: Graph) -> tuple[list[Tensor], list[Tensor]]:
 
 def least_copied(graph: Graph, chip: Soc) -> float:
     """Cycles of the DMA that no plan of a region on a chip of one accelerator goes below."""
+    again = loads_again(graph, chip.accelerators[0])
+    return max(_once_or_spilled(graph, chip), sum(_once(graph, chip)) + again)
+
+
+def _once_or_spilled(graph: Graph, chip: Soc) -> float:
+    """The same of all weights, inputs and outputs once, and of what is spilled."""
     (one,), room = chip.accelerators, chip.accelerators[0].activation_memory
-    weights = least_copying(sum(map(weight_bytes, graph.layers)), one.weight_memory, one)
     tensors = [tensor.nbytes for tensor in dict.fromkeys(chain(*copied_in_full(graph)))]
     spilled = [size for some in spills(graph, chip) for size in (some.loaded, some.stored)]
-    once = sum(least_copying(size, room, one) for size in (*tensors, *spilled))
-    held = sum(least_copying(size, room, one) for size in tensors if size <= room)
-    return weights + max(once, held + loads_again(graph, one))
+    return _once(graph, chip)[0] + sum(least_copying(size, room, one) for size in (*tensors, *spilled))
+
+
+def least_of_both(graph: Graph, chip: Soc, array: Sequence[float]) -> Floats:
+    """For each of `ENGINE_SHARES`, the least sum of that part of the array's cycles and the rest of the DMA's, of any
+    plan on a chip of one accelerator whose layers take the array at least as many cycles as `array` says."""
+    return both_engines(graph, chip.accelerators[0], array) + (1 - ENGINE_SHARES) * sum(_once(graph, chip))
+
+
+def _once(graph: Graph, chip: Soc) -> tuple[float, float]:
+    """Cycles of the DMA for all weights, and for inputs and outputs that local memory has room for."""
+    (one,), room = chip.accelerators, chip.accelerators[0].activation_memory
+    tensors = [tensor.nbytes for tensor in dict.fromkeys(chain(*copied_in_full(graph)))]
+    weights = least_copying(sum(map(weight_bytes, graph.layers)), one.weight_memory, one)
+    return weights, sum(least_copying(size, room, one) for size in tensors if size <= room)
 
 
 def least_copying(nbytes: float, memory: int, one: Accelerator) -> float:
@@ -175,10 +199,16 @@ def least_copying(nbytes: float, memory: int, one: Accelerator) -> float:
     return max(1.0, nbytes / memory) * one.dma_setup + nbytes / one.dma_width
 
 
-def _late(graph: Graph, one: Accelerator, times: Latencies, least: Sequence[float], partly: Sequence[float]) -> float:
-    """Cycles of plans whose weights cannot come long before they are used, and of all that the array does."""
+def _around(graph: Graph, one: Accelerator, times: Latencies) -> float:
+    """The cycles before the first job and behind the last one."""
     jobs = [at for at, layer in enumerate(graph.layers) if has_jobs(layer)]
     if one.library is not None or not jobs:
         return 0.0
-    around = [min((some[at][0] for at in jobs if 0 in some[at]), default=0.0) for some in (times.before, times.behind)]
-    return sum(around) + max(sum(least), loaded_after_work(graph, one, least, partly))
+    return sum(min((some[at][0] for at in jobs if 0 in some[at]), default=0.0) for some in (times.before, times.behind))
+
+
+def _late(graph: Graph, one: Accelerator, least: Sequence[float], partly: Sequence[float]) -> float:
+    """Cycles from the first job to the last one of plans whose weights cannot come long before they are used."""
+    if one.library is not None or not any(map(has_jobs, graph.layers)):
+        return 0.0
+    return loaded_after_work(graph, one, least, partly)

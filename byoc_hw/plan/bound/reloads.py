@@ -25,19 +25,25 @@ weight memory as often as the layer has portions but one. How many portions ther
 - With slices outside of patches, what comes from main memory is loaded once for each slice, and layers before the
   slices work again. The slices begin with the last layer that sums over channels, or behind it.
 
-A layer by itself may be in tiles as well, m of pixels and q of output channels, each over slices of input channels or
-over all of them at once. Each tile of pixels loads what its windows see. With pixels outside, each tile of pixels uses
-all weights, and each tile of channels all of its input. With channels outside, each tile of channels uses all of the
-input, and each tile of pixels all weights of the channels. Nothing is loaded again that local memory holds from one to
-the next. Without slices of input channels a tile of pixels is there with all of them, and the weights of a tile of
-channels; with slices there are the partial sums of a tile.
+A layer by itself may be in tiles as well (`by_itself.py`). Rows and columns that neighbouring portions share are loaded
+again, or computed again, or kept (`halos.py`). This counts for tensors beyond local memory, as smaller ones may be
+there in full.
+
+- In stripes the outputs on both sides of a border see some inputs in common. A layer has as many borders as stripes but
+  one; of those of a group there are no more than its last output has rows or columns.
+- In patches each layer computes all that is needed of it, and what lies between layers is read by them alone. The
+  pieces are all of one size but for the last, along rows and along columns, so what all of them need is counted.
+
+What the array computes again is in no relation to what the DMA copies: large patches share less, and need more room.
+So for some shares the least sum of that part of the array's cycles and the rest of the DMA's is found. No plan takes
+fewer cycles than such a sum of its own, as it takes no fewer than either engine.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import lru_cache, reduce
 from math import inf
 
 import numpy as np
@@ -46,8 +52,17 @@ from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Graph, Layer, Weighted
 from byoc_hw.integers import ceil_div
 from byoc_hw.plan.array.kinds import PSUM_BYTES, Run, Window, geometry
-from byoc_hw.plan.array.tiling import tile_geometry
 from byoc_hw.plan.array.window import Axis, extents
+from byoc_hw.plan.bound.by_itself import by_itself
+from byoc_hw.plan.bound.halos import (
+    LinesNeeded,
+    lines_needed,
+    patch_cycles,
+    pixel_cycles,
+    shared,
+    sizes,
+    stored_of_shared,
+)
 from byoc_hw.plan.bound.latency import has_jobs, reads_all
 from byoc_hw.plan.bound.ways import Floats, Ints, weight_bytes
 from byoc_hw.tensor import Tensor
@@ -56,19 +71,38 @@ _LONGEST = 16
 """The most layers with jobs of a group, or those that the tuning space allows if these are more."""
 
 
+ENGINE_SHARES = np.linspace(0.0, 1.0, 9)
+"""The parts of the array's cycles that are added to the rest of the DMA's."""
+
+
 def loads_again(graph: Graph, one: Accelerator) -> float:
     """Cycles of the DMA of copies that no plan of a region does without, beside those of all weights once, and of
     inputs and outputs that local memory has room for; 0 of a region with a layer that no plan has room for."""
+    return float(_least(graph, one, [0.0] * len(graph.layers), ENGINE_SHARES[:1])[0])
+
+
+def both_engines(graph: Graph, one: Accelerator, array: Sequence[float]) -> Floats:
+    """For each of `ENGINE_SHARES`, the least sum of that part of the array's cycles and the rest of `loads_again`, of
+    any plan; `array` are the least cycles of the array for each layer. 0 where all tensors fit local memory."""
+    return _least(graph, one, array, ENGINE_SHARES)
+
+
+def _least(graph: Graph, one: Accelerator, array: Sequence[float], shares: Floats) -> Floats:
+    """The same for some shares."""
+    nothing = np.zeros(len(shares))
     if one.library is not None or any(one.runs_whole(layer) for layer in graph.layers):
-        return 0.0
-    layers = _known(graph, one)
+        return nothing
+    layers = _known(graph, one, array)
     if not any(layer.reads or layer.stored for layer in layers):
-        return 0.0
-    least = [0.0]  # up to each layer
+        return nothing
+    least = [nothing]  # up to each layer
     for stop in range(1, len(layers) + 1):
-        costs = _Groups(layers, stop, one).costs()
-        least.append(min(least[stop - 1 - at] + cost for at, cost in enumerate(costs)))
-    return least[-1] if least[-1] < inf else 0.0
+        groups, found = _Groups(layers, stop, one, shares), np.full(len(shares), inf)
+        for before, once in zip(reversed(least), groups.once(), strict=False):
+            if (before + once < found).any():
+                found = np.minimum(found, before + once + groups.again())
+        least.append(found)
+    return least[-1] if np.isfinite(least[-1]).all() else nothing
 
 
 @dataclass(frozen=True)
@@ -80,8 +114,9 @@ class _Layer:
     memory: they are stored where a reader is in a later group, or where it is an `output` of the region. `stripes` are
     the fewest with its inputs in local memory, and with its output as well. `plain` are the inputs of its output's
     shape that a layer makes, or that are the region's. It may sum over channels (`sums`), or work channel by channel
-    (`by_channels`). It `grows` if each further row needs another one of its input. As a group by itself it loads
-    `alone` bytes again.
+    (`by_channels`). It `grows` if each further row needs another one of its input. The array needs
+    `array` cycles for it, and for each pixel that it computes again `pixel`. `alone` are, as a group by itself, cycles
+    of the array and of copies beyond those, of all ways that may be the best.
     """
 
     layer: Layer
@@ -97,10 +132,17 @@ class _Layer:
     sums: bool
     by_channels: bool
     grows: bool
-    alone: float
+    alone: tuple[Floats, Floats]
+    array: float
+    pixel: float
+
+    @property
+    def lines(self) -> tuple[int, int]:
+        """The rows and columns of its output."""
+        return _lines(self.layer)
 
 
-def _known(graph: Graph, one: Accelerator) -> list[_Layer]:
+def _known(graph: Graph, one: Accelerator, array: Sequence[float]) -> list[_Layer]:
     room, outputs = one.activation_memory, set(graph.outputs)
     readers: dict[Tensor, list[int]] = {}
     others = set(outputs)
@@ -112,7 +154,7 @@ def _known(graph: Graph, one: Accelerator) -> list[_Layer]:
                 others.add(tensor)
     plain = {layer.ofm for layer in graph.layers if has_jobs(layer)} | set(graph.inputs)
     found = []
-    for layer in graph.layers:
+    for layer, cycles in zip(graph.layers, array, strict=True):
         jobs, form = has_jobs(layer), geometry(layer)
         window = form if isinstance(form, Window) else None
         same = tuple(one for one in dict.fromkeys(layer.inputs) if one in plain and one.shape == layer.ofm.shape)
@@ -135,47 +177,69 @@ def _known(graph: Graph, one: Accelerator) -> list[_Layer]:
                 sums=sums,
                 by_channels=by_channels,
                 grows=isinstance(form, Run) or (window is not None and _grows(window)),
-                alone=_alone(layer, one) if sums and read else 0.0,
+                alone=by_itself(layer, one, cycles)
+                if isinstance(layer, Weighted) and sums and read
+                else (np.zeros(1), np.zeros(1)),
+                array=cycles if jobs else 0.0,
+                pixel=pixel_cycles(layer, one) if jobs and cycles else 0.0,
             )
         )
     return found
 
 
 class _Groups:
-    """The groups that end before layer `stop`: each one begins a layer before the one that was looked at last."""
+    """The groups that end before layer `stop`: each one begins a layer before the one that was looked at last. Of each
+    the cost is a part of the array's cycles, for all `shares` of them, and the rest of the DMA's."""
 
-    def __init__(self, layers: Sequence[_Layer], stop: int, one: Accelerator) -> None:
-        self._layers, self._stop, self._one = layers, stop, one
-        self._loaded: dict[Tensor, None] = {}
+    def __init__(self, layers: Sequence[_Layer], stop: int, one: Accelerator, shares: Floats) -> None:
+        self._layers, self._stop, self._one, self._shares = layers, stop, one, shares
+        room = one.activation_memory
+        self._copy, self._load = (
+            one.dma_setup / size + 1 / one.dma_width for size in (room, max(room, one.weight_memory))
+        )
+        self._loaded: dict[Tensor, list[int]] = {}  # with the layers that read it
         self._stored = 0
-        self._weights = 0.0
+        self._weights = self._array = 0.0
         self._work: list[int] = []  # from the last one to the first
         self._stripes: dict[int, float] = {}
-        self._patches: _Patches | None = None
-        self._ends, self._grows = 0, True
+        self._patches = _Patches(layers, stop, one)
+        self._ends, self._grows, self._inside = 0, True, True
 
-    def costs(self) -> Iterator[float]:
-        """The cycles that each group copies at least."""
-        room, one = self._one.activation_memory, self._one
-        each = [one.dma_setup / size + 1 / one.dma_width for size in (room, max(room, one.weight_memory))]
-        longest = max(_LONGEST, one.tuning.longest_group)
+    def once(self) -> Iterator[Floats]:
+        """What each group costs at least; what it costs `again` is on top."""
+        longest = max(_LONGEST, self._one.tuning.longest_group)
         for at in reversed(range(self._stop)):
             self._add(at)
             if len(self._work) > longest:
                 return
             copied = self._stored + sum(tensor.nbytes for tensor in self._loaded)
-            yield copied * each[0] + self._again() * each[1]
+            yield self._mixed(self._array, copied * self._copy)
+
+    def _mixed(self, array: float, copied: float) -> Floats:
+        return self._shares * array + (1 - self._shares) * copied
+
+    def _best(self, array: Floats, copied: Floats) -> Floats:
+        """The least of several ways."""
+        mixed = np.outer(self._shares, array) + np.outer(1 - self._shares, copied)
+        return np.asarray(mixed.min(axis=1, initial=inf))
+
+    def _within(self, at: int) -> list[int]:
+        """The layers of the group that read what a layer makes."""
+        return [reader for reader in self._layers[at].readers if reader < self._stop]
 
     def _add(self, at: int) -> None:
-        layer = self._layers[at]
-        within = [reader for reader in layer.readers if reader < self._stop]
+        layer, within = self._layers[at], self._within(at)
         self._loaded.pop(layer.layer.ofm, None)
-        self._loaded |= dict.fromkeys(layer.reads)
-        if layer.output or len(within) < len(layer.readers):
+        for tensor in layer.reads:
+            self._loaded.setdefault(tensor, []).append(at)
+        elsewhere = layer.output or len(within) < len(layer.readers)
+        if elsewhere:
             self._stored += layer.stored
         if not layer.jobs:
             return
+        self._inside &= not self._work or not elsewhere
         self._weights += layer.weights
+        self._array += layer.array
         self._ends += not within
         self._grows &= layer.grows
         self._work.append(at)
@@ -183,93 +247,174 @@ class _Groups:
         while len(within) == 1 and not self._layers[at].elsewhere and self._stripes[within[0]] < self._stripes[at]:
             self._stripes[within[0]] = self._stripes[at]
             at = within[0]
-            within = [reader for reader in self._layers[at].readers if reader < self._stop]
+            within = self._within(at)
 
-    def _again(self) -> float:
-        """The bytes that a group loads again."""
-        room = self._one.weight_memory
+    def again(self) -> Floats:
+        """What the group that is looked at costs beside all of its work once."""
+        room, nothing = self._one.weight_memory, np.zeros(len(self._shares))
+        if not self._work:
+            return nothing
         if len(self._work) == 1:
-            return self._layers[self._work[0]].alone
-        if self._weights <= room or not self._work:
-            return 0.0
-        return min(self._in_stripes(room), self._in_patches(room))
+            return self._best(*self._layers[self._work[0]].alone)
+        large = self._loaded or any(self._layers[at].stored and self._within(at) for at in self._work)
+        if self._weights <= room and not large:
+            return nothing
+        stripes = self._in_stripes(room)
+        return np.minimum(stripes, self._in_patches(room)) if stripes.any() else stripes
 
-    def _in_stripes(self, room: int) -> float:
+    def _in_stripes(self, room: int) -> Floats:
+        if max(self._stripes.values()) > max(self._layers[self._work[0]].lines):
+            return np.full(len(self._shares), inf)
         weighted = [(self._stripes[at], self._layers[at].weights) for at in self._work if self._layers[at].weights]
         found = sum((many - 1) * (size - room) for many, size in weighted if size > room)
-        if self._ends == 1 and self._grows:
+        if self._ends == 1 and self._grows and self._weights > room:
             found = max(found, (min(many for many, _ in weighted) - 1) * (self._weights - room))
-        return found
+        cost = self._mixed(0.0, found * self._load)
+        for tensor, readers in self._loaded.items():
+            cost += np.maximum.reduce([self._halo(reader, tensor, None) for reader in readers])
+        for at in self._work:
+            within = self._within(at)
+            if self._layers[at].stored and within:
+                cost += np.maximum.reduce([self._halo(reader, self._layers[at].layer.ofm, at) for reader in within])
+        return cost
 
-    def _in_patches(self, room: int) -> float:
-        if self._ends > 1:
-            return inf
-        if self._patches is None:
-            self._patches = _Patches(self._layers, self._stop, self._one.activation_memory)
-        many = self._patches.fewest(self._work)
-        if many == inf:
-            return inf
-        first, again = self._layers[self._work[-1]], dict(self._loaded)
-        for tensor in first.reads if first.by_channels else ():
-            again.pop(tensor, None)
-        found = (many - 1) * (self._weights - room)
+    def _halo(self, reader: int, tensor: Tensor, maker: int | None) -> Floats:
+        """What the stripes of a layer share of a tensor: it is loaded again, or layer `maker` computes it again, or it
+        is kept."""
+        form, borders = geometry(self._layers[reader].layer), int(self._stripes[reader]) - 1
+        costs = [np.full(len(self._shares), inf)]
+        if not isinstance(form, Window) or not borders:
+            return np.zeros(len(self._shares))
+        for axis, other in ((form.rows, form.columns), (form.columns, form.rows)):
+            lines = shared(axis, borders)
+            if lines is None:
+                continue
+            pixels = lines * other.ifm
+            copied = tensor.bytes_of(pixels * form.ifm_channels) * self._copy
+            if maker is None:
+                costs.append(self._mixed(0.0, copied))
+                continue
+            one = self._layers[maker]
+            computed = max(one.pixel * (axis.ifm * other.ifm + pixels) - one.array, 0.0)
+            kept = self._mixed(0.0, copied * (1 + stored_of_shared(axis)))
+            costs.append(np.minimum(self._mixed(computed, 0.0), kept))
+        return np.asarray(np.minimum.reduce(costs))
+
+    def _in_patches(self, room: int) -> Floats:
+        """The best patches: of each number of them the cycles of the array, and bytes that are loaded again."""
+        if self._ends > 1 or not self._inside:
+            return np.full(len(self._shares), inf)
+        many, lines = self._patches.fitting(self._work)
         since = next((place for place, at in enumerate(self._work) if self._layers[at].sums), len(self._work) - 1)
+        array, before = self._patches.array(self._work, since + 1, lines)
+        first = self._layers[self._work[-1]]
+        inputs = [self._patches.loaded(tensor, readers)[lines] for tensor, readers in self._loaded.items()]
+        loaded = sum(inputs, np.zeros(len(many)))
+        again = loaded - sum(tensor.nbytes for tensor in self._loaded)
+        for tensor, nbytes in zip(self._loaded, inputs, strict=True):
+            loaded -= nbytes * (first.by_channels and tensor in first.reads)
+        weights = (many - 1) * max(self._weights - room, 0.0)
+        options = [(array, again * self._copy + weights * self._load)]
+        # With slices outside, what comes from main memory is loaded for each, and layers before them work again.
         sliced = sum(self._layers[at].weights for at in self._work[: since + 1])
-        before = self._weights - sliced
-        nbytes = sum(tensor.nbytes for tensor in again)
-        # With more slices, more is loaded for each, and fewer weights again, down to none.
-        none = (1 + (many - 1) * sliced / (room - before)) / many if before < room else 2.0
-        for slices in {2, max(int(none), 2), max(int(none) + 1, 2)}:
-            weights = (slices * many - 1) * (before - room) + (many - 1) * sliced
-            found = min(found, (slices - 1) * nbytes + max(weights, 0.0))
-        return found
+        rest = self._weights - sliced
+        # With more slices, fewer weights are loaded again, down to none.
+        none = (1 + (many - 1) * sliced / (room - rest)) / many if rest < room else np.full(len(many), 2.0)
+        for slices in (np.full(len(many), 2.0), *(np.maximum(np.floor(none) + more, 2.0) for more in (0, 1))):
+            weights = np.maximum((slices * many - 1) * (rest - room) + (many - 1) * sliced, 0.0)
+            nbytes = (again + (slices - 1) * loaded) * self._copy + weights * self._load
+            options.append((array + (slices - 1) * before, nbytes))
+        return np.asarray(np.minimum.reduce([self._best(*one) for one in options]))
 
 
 class _Patches:
     """The patches of groups that end before layer `stop`: of each way to cut the rows and columns of the last output,
-    whether local memory has room for a patch."""
+    whether local memory has room for a patch, and what the array computes."""
 
-    def __init__(self, layers: Sequence[_Layer], stop: int, room: int) -> None:
-        self._layers, self._stop, self._room = layers, stop, room
+    def __init__(self, layers: Sequence[_Layer], stop: int, one: Accelerator) -> None:
+        self._layers, self._stop, self._room = layers, stop, one.activation_memory
+        self._apart = replace(one, packed_rows=False)
         self._needed: dict[int, tuple[Ints, Ints]] = {}  # the fewest rows and columns of a layer's output
         self._beside: dict[int, Floats] = {}  # the fewest bytes of what comes of it
+        self._cuts: dict[int, tuple[LinesNeeded, LinesNeeded]] = {}  # what is computed of its rows and columns
+        self._array: list[Floats] = []  # cycles beyond those of each layer by itself
         self._counts, self._fits = np.ones((1, 1)), np.ones((1, 1), np.bool_)
 
-    def fewest(self, work: Sequence[int]) -> float:
-        """The fewest patches of a group with these layers, from the last one to the first."""
+    def fitting(self, work: Sequence[int]) -> tuple[Floats, tuple[Ints, ...]]:
+        """The numbers of patches of a group with these layers, from the last one to the first, that have room: with
+        their places among all."""
         for at in work[len(self._needed) :]:
             self._add(at)
         fits = self._fits
         if not self._layers[work[-1]].by_channels:
             fits = fits & (self._read(work[-1]) + self._beside[work[-1]] <= self._room)
-        return float(self._counts[fits].min()) if fits.any() else inf
+        places = np.nonzero(fits)
+        return self._counts[places], places
+
+    def array(self, work: Sequence[int], sliced: int, places: tuple[Ints, ...]) -> tuple[Floats, Floats]:
+        """The cycles of the array for these patches beyond those of each layer by itself, and all cycles of the layers
+        in front of the last ones, which are `sliced`."""
+        again = [one[places] for one in self._array]
+        nothing = np.zeros(len(places[0]))
+        return sum(again, nothing), sum(
+            (more + self._layers[at].array for at, more in zip(work[sliced:], again[sliced:], strict=True)), nothing
+        )
+
+    def loaded(self, tensor: Tensor, readers: Sequence[int]) -> Floats:
+        """Bytes of a tensor that all patches load."""
+        read = [self._reads(reader, tensor) for reader in readers]
+        rows, columns = (reduce(LinesNeeded.beside, one) for one in zip(*read, strict=True))
+        return np.outer(rows.lines(), columns.lines()) * float(tensor.bytes_of(extents(tensor)[2]))
 
     def _add(self, at: int) -> None:
         """A layer in front of those so far, of which the first one has another layer in front of it now."""
+        layer = self._layers[at]
         if not self._needed:
-            height, width = _lines(self._layers[at].layer)
-            rows, columns = self._needed[at] = _sizes(height), _sizes(width)
+            height, width = layer.lines
+            rows, columns = self._needed[at] = sizes(height), sizes(width)
+            self._cuts[at] = lines_needed(height), lines_needed(width)
             self._counts = np.outer(-(-height // rows), -(-width // columns)).astype(np.float64)
             self._beside[at] = np.zeros(self._counts.shape)
             self._fits = np.ones(self._counts.shape, np.bool_)
+            self._array.append(self._computed(layer, *self._cuts[at]))
             return
         behind = next(reversed(self._needed))
         if not self._layers[behind].by_channels:
             self._fits &= self._there(behind) <= self._room
-        within = [reader for reader in self._layers[at].readers if reader < self._stop]
+        within = [reader for reader in layer.readers if reader < self._stop]
         needed = [self._seen(reader, at) for reader in within]
         self._needed[at] = (
             np.maximum.reduce([rows for rows, _ in needed]),
             np.maximum.reduce([columns for _, columns in needed]),
         )
-        made = self._outputs(at)
-        if len(within) == 1 and not self._layers[at].elsewhere and isinstance(geometry(self._layers[at].layer), Window):
+        made = [self._reads(reader, layer.layer.ofm) for reader in within]
+        rows, columns = (reduce(LinesNeeded.beside, one) for one in zip(*made, strict=True))
+        self._cuts[at] = rows, columns
+        self._array.append(self._computed(layer, rows, columns))
+        outputs = self._outputs(at)
+        if len(within) == 1 and not layer.elsewhere and isinstance(geometry(layer.layer), Window):
             (reader,) = within
             if self._layers[reader].by_channels:
-                made = np.minimum(made, self._beside[reader])
-            elif self._layers[at].by_channels and self._layers[reader].sums:
-                made = np.minimum(made, PSUM_BYTES * self._outputs(reader))
-        self._beside[at] = made
+                outputs = np.minimum(outputs, self._beside[reader])
+            elif layer.by_channels and self._layers[reader].sums:
+                outputs = np.minimum(outputs, PSUM_BYTES * self._outputs(reader))
+        self._beside[at] = outputs
+
+    def _computed(self, layer: _Layer, rows: LinesNeeded, columns: LinesNeeded) -> Floats:
+        """The cycles of the array for a layer beyond those by itself."""
+        if not layer.array:
+            return np.zeros(self._counts.shape)
+        return np.maximum(patch_cycles(layer.layer, rows, columns, self._apart) - layer.array, 0.0)
+
+    def _reads(self, reader: int, tensor: Tensor) -> tuple[LinesNeeded, LinesNeeded]:
+        """The rows and columns that a layer reads of an input."""
+        layer, (rows, columns) = self._layers[reader].layer, self._cuts[reader]
+        form = geometry(layer)
+        if isinstance(form, Window):
+            return rows.read(form.rows), columns.read(form.columns)
+        if tensor.shape != layer.ofm.shape:
+            return rows.single(), columns.single()
+        return rows, columns
 
     def _there(self, at: int) -> Floats:
         """The fewest bytes of a patch of what a layer reads, all channels or their sums, and of what comes of it."""
@@ -354,60 +499,3 @@ def _table(axis: Axis) -> Ints:
 def _seen(axis: Axis, size: int) -> int:
     """The fewest inputs that so many outputs in a row see, wherever they lie."""
     return min(axis.extent(0, size).ifm_size, axis.extent(axis.ofm - size, size).ifm_size)
-
-
-# ---------------------------------------------------------------- a layer by itself
-
-
-def _alone(layer: Layer, one: Accelerator) -> float:
-    """The fewest bytes that a convolution loads again which is a group by itself: in stripes, patches or tiles."""
-    form = tile_geometry(layer)
-    assert isinstance(form, Window), "layers with weights have one"
-    return _alone_of(
-        form, layer.ifm.bytes_of(form.ifm_channels), weight_bytes(layer), one.activation_memory, one.weight_memory
-    )
-
-
-@lru_cache(maxsize=256)
-def _alone_of(form: Window, pixel: int, weights: float, room: int, weight_room: int) -> float:
-    """The same: `pixel` are the bytes of an input in all channels."""
-    rows, columns = np.array(_cuts(form.rows)).T, np.array(_cuts(form.columns)).T
-    many, pixels, largest, seen = (
-        np.outer(one, other).reshape(-1, 1) for one, other in zip(rows, columns, strict=True)
-    )
-    tiles = -(-form.out_channels // _sizes(form.out_channels))
-    outputs = form.out_channels / tiles  # the fewest of each pixel in a tile of channels
-    again = (seen - form.rows.ifm * form.columns.ifm) * pixel
-    beyond = max(weights - weight_room, 0.0)
-    inside = (tiles - 1) * np.maximum(seen * pixel - room, 0)
-    inside = inside + (many - 1) * np.maximum(weights - tiles * weight_room, 0)
-    # In slices of input channels: what stays of the input lies beside the sums of a tile of pixels.
-    left = many * room - PSUM_BYTES * form.rows.ofm * form.columns.ofm * outputs
-    outside = (many - 1) * beyond + (tiles - 1) * np.maximum(seen * pixel - left, 0)
-    fits = PSUM_BYTES * pixels * outputs + largest <= room
-    found = np.where(fits, again + np.minimum(outside, inside), inf)
-    # Over all input channels at once.
-    outside, inside = (many - 1) * beyond, np.where(tiles * weight_room >= weights, inside, inf)
-    fits = largest * pixel <= room
-    return float(min(found.min(), np.where(fits, again + np.minimum(outside, inside), inf).min()))
-
-
-def _sizes(count: int) -> Ints:
-    """The sizes of tiles that cut so many evenly, in growing order."""
-    return np.array(sorted({ceil_div(count, many) for many in range(1, count + 1)}))
-
-
-@lru_cache(maxsize=256)
-def _cuts(axis: Axis) -> list[tuple[int, int, int, int]]:
-    """The ways to cut an axis in tiles of one size, but for the last: for each number of tiles the fewest outputs of a
-    whole one, its fewest inputs, and the fewest of all."""
-    if axis.reach == axis.stride == 1 and axis.ifm == axis.ofm:  # no tile sees what another one does
-        return [(ceil_div(axis.ofm, size), size, size, axis.ofm) for size in _sizes(axis.ofm).tolist()]
-    found: dict[int, tuple[int, int, int, int]] = {}
-    for size in range(1, axis.ofm + 1):
-        tiles = axis.cut(size)
-        largest = max(tile.ifm_size for tile in tiles if tile.size == size)
-        seen = sum(tile.ifm_size for tile in tiles)
-        _, fewest, inputs, of_all = found.get(len(tiles), (0, size, largest, seen))
-        found[len(tiles)] = len(tiles), min(fewest, size), min(inputs, largest), min(of_all, seen)
-    return list(found.values())

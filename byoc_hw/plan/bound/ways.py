@@ -62,7 +62,7 @@ class LayerWork:
                 turns = some * (len(tiled) // each)
                 pairs = zip(tiled, turns, strict=True)
                 self._groups[turns] = [groups(layer, one, turned) for (_, one), turned in pairs]
-        self.rates = [_least_cycles(layer, one) / prod(self.extents) for _, one in tiled]
+        self.rates = [least_of_elements(layer, one) / prod(self.extents) for _, one in tiled]
         """Cycles of an element on each accelerator that has tiles, where the layer has no groups."""
 
     @cached_property
@@ -269,7 +269,7 @@ def _group_cycles(layer: Weighted, kernel_rows: int, accelerator: Accelerator) -
     return weights + 2 * inputs * kernel_rows + accelerator.job_overhead
 
 
-def _least_cycles(layer: Layer, accelerator: Accelerator) -> float:
+def least_of_elements(layer: Layer, accelerator: Accelerator) -> float:
     """Array cycles of a whole layer without weights, if each group has as many rows and columns as there can be."""
     form = geometry(layer)
     height, width, channels = extents(layer.ofm)
@@ -293,7 +293,7 @@ def _array_cycles(layer: Layer, accelerator: Accelerator) -> float:
     if accelerator.runs_whole(layer):
         return accelerator.cycles_of_whole(layer)
     if not isinstance(layer, Weighted):
-        return _least_cycles(layer, accelerator)
+        return least_of_elements(layer, accelerator)
     return min(one.cycles * one.count for one in (groups(layer, accelerator, turned) for turned in (False, True)))
 
 

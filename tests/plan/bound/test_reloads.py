@@ -6,7 +6,7 @@ from itertools import product
 from random import Random
 
 import pytest
-from plan_check import least_of_dma, of_dma
+from plan_check import check_both_engines, least_of_dma, of_dma
 from plan_choices import lay_out, layer_by_layer
 from plan_samples import Samples, graph_of
 
@@ -15,7 +15,7 @@ from byoc_hw.errors import PlanError
 from byoc_hw.plan.bound import reloads
 from byoc_hw.plan.bound.prices import cycles_bound
 from byoc_hw.plan.bound.reloads import loads_again
-from byoc_hw.plan.bound.ways import weight_bytes
+from byoc_hw.plan.bound.ways import least_alone, weight_bytes
 from byoc_hw.plan.choices import Blocks, Choices, Group, Tiling
 from byoc_hw.plan.region import lay_out_region
 from byoc_hw.plan.stages import written
@@ -42,6 +42,13 @@ def conv(size, channels, side=3, stride=1):
     image = samples.tensor((1, size, size, channels[0]))
     layer = samples.conv2d(image, channels[1], (side, side), (stride, stride), (side // 2,) * 4)
     return graph_of([image], [layer], [layer.ofm])
+
+
+def copied(graph, hardware, stop):
+    """What each group that ends before a layer copies at least."""
+    layers = reloads._known(graph, hardware, [0.0] * len(graph.layers))
+    groups = reloads._Groups(layers, stop, hardware, reloads.ENGINE_SHARES[:1])
+    return [float((once + groups.again())[0]) for once in groups.once()]
 
 
 def test_what_fits_is_not_loaded_again():
@@ -73,9 +80,8 @@ def test_an_inner_tensor_that_is_read_later_is_stored_and_loaded():
     layers = [samples.conv2d(image, 16, (1, 1)), samples.conv2d(image, 16, (1, 1))]
     layers.append(samples.add(layers[0].ofm, layers[1].ofm))
     graph = graph_of([image], layers, [layers[2].ofm])
-    groups = reloads._Groups(reloads._known(graph, tiny := replace(PLAIN, activation_memory=512)), 2, tiny)
     read, made = 64 * 16, 64 * 16
-    assert list(groups.costs()) == [read + made, read + 2 * made]
+    assert copied(graph, tiny := replace(PLAIN, activation_memory=512), 2) == [read + made, read + 2 * made]
     assert loads_again(graph, tiny) == read + made  # all in one group, whose weights fit
 
 
@@ -101,7 +107,9 @@ def test_no_tiles_of_a_layer_load_less(side, stride):
     found = []
     for group, blocks in groups:
         with suppress(PlanError):
-            found.append(of_dma(written(lay_out(graph, Choices((False,), (group,), (blocks,)), tiny)), tiny))
+            layout = lay_out(graph, Choices((False,), (group,), (blocks,)), tiny)
+            check_both_engines(layout, tiny)
+            found.append(of_dma(written(layout), tiny))
     assert len(found) > 5
     assert 1 - 1e-9 <= min(found) / least_of_dma(graph, tiny) < 2
 
@@ -126,12 +134,46 @@ def test_a_group_in_slices_loads_its_input_for_each():
     graph = graph_of([image], layers, [layers[1].ofm])
     weights = int(sum(map(weight_bytes, layers)))
     tiny = replace(PLAIN, activation_memory=800, weight_memory=weights - 8)
-    groups = list(reloads._Groups(reloads._known(graph, tiny), 2, tiny).costs())
+    groups = copied(graph, tiny, 2)
     patches = 2  # of 8 x 4 outputs, which need 8 x 5 pixels of the input, 640 bytes
-    assert groups[1] == 64 * 16 + 64 * 64 + (patches - 1) * 8
+    halo = 2 * 8 * 16
+    assert groups[1] == 64 * 16 + 64 * 64 + halo + (patches - 1) * 8
     smaller = replace(tiny, weight_memory=weights // 2)
-    groups = list(reloads._Groups(reloads._known(graph, smaller), 2, smaller).costs())
-    assert groups[1] == 64 * 16 + 64 * 64 + min(weights - weights // 2, 64 * 16)
+    groups = copied(graph, smaller, 2)
+    assert groups[1] == 64 * 16 + 64 * 64 + halo + min(weights - weights // 2, 64 * 16 + halo)
+
+
+def test_a_row_that_two_stripes_share_is_loaded_again_or_computed_again_or_kept():
+    """Two convolutions of 3 x 3, whose weights have room. Stripes share two rows of what the second one reads."""
+    samples = Samples(1)
+    image = samples.tensor((1, 12, 12, 8))
+    layers = [samples.conv2d(image, 8, (3, 3), padding=(1,) * 4)]
+    layers.append(samples.conv2d(layers[0].ofm, 8, (3, 3), padding=(1,) * 4))
+    graph = graph_of([image], layers, [layers[1].ofm])
+    tiny = replace(PLAIN, activation_memory=800)
+    array = [least_alone([layer], tiny) for layer in layers]
+    known, shares = reloads._known(graph, tiny, array), reloads.ENGINE_SHARES[[0, 4, 8]]
+    groups = reloads._Groups(known, 2, tiny, shares)
+    assert len(list(groups.once())) == 2
+    copied, computed, both = (groups._in_stripes(tiny.weight_memory)[at] for at in (0, 2, 1))
+    row, pixels = 12 * 8, known[0].pixel * 12
+    borders = int(groups._stripes[1]) - 1
+    assert borders == 3  # three rows of a layer, of five that it reads: eight rows of 96 bytes
+    loaded = 2 * (int(groups._stripes[0]) - 1) * row
+    kept = 2 * borders * row * 1.5  # each row is stored once and loaded twice
+    again = 12 * pixels + 2 * borders * pixels - array[0]
+    assert (copied, computed) == (loaded, 0)
+    assert both == pytest.approx((loaded + min(kept, again)) / 2)
+
+
+def test_neither_engine_alone_says_what_small_tiles_cost():
+    """Few tiles load little again, and tiles of whole groups keep the array busy: local memory has no room for both."""
+    graph = conv(16, (64, 64))
+    wide = {"array_rows": 32, "array_columns": 32, "dma_width": 8, "dma_setup": 0}
+    tiny = replace(REFERENCE, activation_memory=2048, weight_memory=8192, **wide)
+    (layer,) = graph.layers
+    alone = max(least_alone([layer], tiny), least_of_dma(graph, tiny))
+    assert cycles_bound(graph, tiny) > 1.2 * alone
 
 
 def test_groups_have_no_more_layers_than_are_looked_at(monkeypatch):
@@ -205,6 +247,7 @@ def copied_less(graph, hardware, drawn, moves):
         with suppress(PlanError):
             layout = lay_out(graph, replace(other, fine=other.fine and drawn.random() < 0.1), hardware)
             assert layout.cycles >= cycles_bound(graph, hardware)
+            check_both_engines(layout, hardware)
             found, tried = of_dma(written(layout), hardware), tried + 1
             if found <= least or drawn.random() < 0.1:
                 choices, least = other, min(found, least)
@@ -243,5 +286,6 @@ def test_the_best_plan_copies_no_less(seed):
     hardware = memories(drawn, graph)
     with suppress(PlanError):
         layout = lay_out_region(graph, hardware)
+        check_both_engines(layout, hardware)
         assert of_dma(written(layout), hardware) >= least_of_dma(graph, hardware)
         assert layout.cycles >= cycles_bound(graph, hardware)
