@@ -13,6 +13,7 @@ from plan_samples import Samples, graph_of
 from byoc_hw.accelerator import REFERENCE
 from byoc_hw.errors import PlanError
 from byoc_hw.plan.bound import reloads
+from byoc_hw.plan.bound.handed_over import HandedOver
 from byoc_hw.plan.bound.prices import cycles_bound
 from byoc_hw.plan.bound.reloads import loads_again
 from byoc_hw.plan.bound.ways import weight_bytes
@@ -44,6 +45,12 @@ def conv(size, channels, side=3, stride=1):
     return graph_of([image], [layer], [layer.ofm])
 
 
+def groups_before(stop, graph, one):
+    """The groups that end before a layer."""
+    handed_over = HandedOver(graph, one.activation_memory)
+    return reloads._Groups(reloads._known(graph, one), handed_over, stop, one)
+
+
 def test_what_fits_is_not_loaded_again():
     graph = pointwise(16, 16, 16)
     assert loads_again(graph, PLAIN) == 0
@@ -73,7 +80,7 @@ def test_an_inner_tensor_that_is_read_later_is_stored_and_loaded():
     layers = [samples.conv2d(image, 16, (1, 1)), samples.conv2d(image, 16, (1, 1))]
     layers.append(samples.add(layers[0].ofm, layers[1].ofm))
     graph = graph_of([image], layers, [layers[2].ofm])
-    groups = reloads._Groups(reloads._known(graph, tiny := replace(PLAIN, activation_memory=512)), 2, tiny)
+    groups = groups_before(2, graph, tiny := replace(PLAIN, activation_memory=512))
     read, made = 64 * 16, 64 * 16
     assert list(groups.costs()) == [read + made, read + 2 * made]
     assert loads_again(graph, tiny) == read + made  # all in one group, whose weights fit
@@ -126,12 +133,39 @@ def test_a_group_in_slices_loads_its_input_for_each():
     graph = graph_of([image], layers, [layers[1].ofm])
     weights = int(sum(map(weight_bytes, layers)))
     tiny = replace(PLAIN, activation_memory=800, weight_memory=weights - 8)
-    groups = list(reloads._Groups(reloads._known(graph, tiny), 2, tiny).costs())
+    groups = list(groups_before(2, graph, tiny).costs())
     patches = 2  # of 8 x 4 outputs, which need 8 x 5 pixels of the input, 640 bytes
     assert groups[1] == 64 * 16 + 64 * 64 + (patches - 1) * 8
     smaller = replace(tiny, weight_memory=weights // 2)
-    groups = list(reloads._Groups(reloads._known(graph, smaller), 2, smaller).costs())
+    groups = list(groups_before(2, graph, smaller).costs())
     assert groups[1] == 64 * 16 + 64 * 64 + min(weights - weights // 2, 64 * 16)
+
+
+def test_groups_of_single_layers_hand_over_no_more_than_there_is_room_for(monkeypatch):
+    """What the layer in the middle reads and makes has no room together: one of both is copied."""
+    graph = pointwise(16, 16, 16, 16)
+    one = replace(PLAIN, activation_memory=64 * 16 + 512, tuning=replace(PLAIN.tuning, longest_group=1))
+    assert loads_again(graph, one) == 0  # all in one group
+    monkeypatch.setattr(reloads, "_LONGEST", 1)
+    assert loads_again(graph, one) == 64 * 16
+    assert loads_again(graph, replace(one, activation_memory=2 * 64 * 16)) == 0
+
+
+def test_layers_in_stripes_load_all_weights_as_often_as_one_of_them_needs():
+    """Behind a residual block comes a layer whose weights have no room beside those of the block. The addition has
+    four rows at a time, of what it reads and makes: so all have as many stripes."""
+    samples = Samples(1)
+    image = samples.tensor((1, 16, 4, 16))
+    first = samples.conv2d(image, 16, (1, 1))
+    second = samples.conv2d(first.ofm, 16, (1, 1))
+    both = samples.add(first.ofm, second.ofm)
+    last = samples.conv2d(both.ofm, 16, (1, 1))
+    graph = graph_of([image], layers := [first, second, both, last], [last.ofm])
+    weights = int(sum(map(weight_bytes, layers)))
+    tiny = replace(PLAIN, activation_memory=3 * 4 * 4 * 16, weight_memory=weights - 1)
+    groups = groups_before(4, graph, tiny)
+    list(groups.costs())
+    assert groups._in_stripes(weights - 1) == 3
 
 
 def test_groups_have_no_more_layers_than_are_looked_at(monkeypatch):
