@@ -7,7 +7,7 @@ of the layers and of no more than `_LONGEST`, and that partial sums stay in loca
 rest holds for any choices.
 
 A tensor that is larger than local memory is in no group in full. A group that does not make it loads what it reads of
-it, and stores what others read.
+it, and stores what others read. Of smaller ones a group hands over no more than have room (`handed_over.py`).
 
 Each portion of a group uses all weights of the layers that it computes something of, and finds no more of them than
 weight memory holds. So with n portions of which each computes something of all layers, beyond all weights once, the
@@ -18,6 +18,7 @@ weight memory as often as the layer has portions but one. How many portions ther
   computes in all stripes are all rows, so one stripe has at least the average, and reads no fewer rows than as many at
   a border. A layer computes something in each stripe in which the only layer does that reads it; rows that are needed
   grow from stripe to stripe until all are there, so of several layers the stripes with the fewest are those of all.
+  Where it is known what all readers need, the stripes of each layer count by themselves (`in_stripes.py`).
 - In patches that is so for rows and columns at once, and each patch computes something of all layers. With slices of
   channels, a layer that sums over channels has all of those that it reads of a patch, or partial sums of all that it
   makes. Other tensors between layers are there in slices only, as is the input of a first layer that works channel by
@@ -41,7 +42,7 @@ fewer cycles than such a sum of its own, as it takes no fewer than either engine
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
 from math import inf
@@ -50,7 +51,7 @@ import numpy as np
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Graph, Layer, Weighted
-from byoc_hw.integers import ceil_div
+from byoc_hw.integers import ceil_div, largest_allowed
 from byoc_hw.plan.array.kinds import PSUM_BYTES, Run, Window, geometry
 from byoc_hw.plan.array.window import Axis, extents
 from byoc_hw.plan.bound.by_itself import by_itself
@@ -63,13 +64,14 @@ from byoc_hw.plan.bound.halos import (
     sizes,
     stored_of_shared,
 )
+from byoc_hw.plan.bound.handed_over import HandedOver
+from byoc_hw.plan.bound.in_stripes import InStripes
 from byoc_hw.plan.bound.latency import has_jobs, reads_all
 from byoc_hw.plan.bound.ways import Floats, Ints, weight_bytes
-from byoc_hw.tensor import Tensor
+from byoc_hw.tensor import Pair, Tensor
 
 _LONGEST = 16
 """The most layers with jobs of a group, or those that the tuning space allows if these are more."""
-
 
 ENGINE_SHARES = np.linspace(0.0, 1.0, 9)
 """The parts of the array's cycles that are added to the rest of the DMA's."""
@@ -92,12 +94,12 @@ def _least(graph: Graph, one: Accelerator, array: Sequence[float], shares: Float
     nothing = np.zeros(len(shares))
     if one.library is not None or any(one.runs_whole(layer) for layer in graph.layers):
         return nothing
-    layers = _known(graph, one, array)
-    if not any(layer.reads or layer.stored for layer in layers):
+    layers, handed_over = _known(graph, one, array), HandedOver(graph, one.activation_memory)
+    if not handed_over and not any(layer.reads or layer.stored for layer in layers):
         return nothing
     least = [nothing]  # up to each layer
     for stop in range(1, len(layers) + 1):
-        groups, found = _Groups(layers, stop, one, shares), np.full(len(shares), inf)
+        groups, found = _Groups(layers, handed_over, stop, one, shares), np.full(len(shares), inf)
         for before, once in zip(reversed(least), groups.once(), strict=False):
             if (before + once < found).any():
                 found = np.minimum(found, before + once + groups.again())
@@ -112,7 +114,8 @@ class _Layer:
     `reads` are the inputs beyond local memory of which it reads all, and `readers` the layers that read all of its
     output; `elsewhere` is true if something else reads that, too. `stored` are the bytes of an output beyond local
     memory: they are stored where a reader is in a later group, or where it is an `output` of the region. `stripes` are
-    the fewest with its inputs in local memory, and with its output as well. `plain` are the inputs of its output's
+    the fewest with its inputs in local memory, and with its output as well, and `most` the rows and columns of one.
+    `all_readers` read any of its output, with jobs or not. `plain` are the inputs of its output's
     shape that a layer makes, or that are the region's. It may sum over channels (`sums`), or work channel by channel
     (`by_channels`). It `grows` if each further row needs another one of its input. The array needs
     `array` cycles for it, and for each pixel that it computes again `pixel`. `alone` are, as a group by itself, cycles
@@ -124,10 +127,12 @@ class _Layer:
     weights: float
     reads: tuple[Tensor, ...]
     readers: tuple[int, ...]
+    all_readers: tuple[int, ...]
     elsewhere: bool
     stored: int
     output: bool
     stripes: tuple[float, float]
+    most: tuple[Pair, Pair]
     plain: tuple[Tensor, ...]
     sums: bool
     by_channels: bool
@@ -145,9 +150,11 @@ class _Layer:
 def _known(graph: Graph, one: Accelerator, array: Sequence[float]) -> list[_Layer]:
     room, outputs = one.activation_memory, set(graph.outputs)
     readers: dict[Tensor, list[int]] = {}
+    everywhere: dict[Tensor, list[int]] = {}
     others = set(outputs)
     for index, layer in enumerate(graph.layers):
         for tensor in dict.fromkeys(layer.inputs):
+            everywhere.setdefault(tensor, []).append(index)
             if has_jobs(layer) and reads_all(layer):
                 readers.setdefault(tensor, []).append(index)
             else:
@@ -162,6 +169,7 @@ def _known(graph: Graph, one: Accelerator, array: Sequence[float]) -> list[_Laye
         sums = window is not None and isinstance(layer, Weighted) and window.sums and window.groups == 1
         by_channels = window is not None and not window.sums
         read = tuple(reads) if jobs and reads_all(layer) else ()
+        most = _most(layer, len(same), room, False), _most(layer, len(same), room, True)
         found.append(
             _Layer(
                 layer=layer,
@@ -169,10 +177,12 @@ def _known(graph: Graph, one: Accelerator, array: Sequence[float]) -> list[_Laye
                 weights=weight_bytes(layer) if jobs else 0.0,
                 reads=read,
                 readers=tuple(readers.get(layer.ofm, ())) if jobs else (),
+                all_readers=tuple(everywhere.get(layer.ofm, ())),
                 elsewhere=layer.ofm in others,
                 stored=layer.ofm.nbytes if jobs and layer.ofm.nbytes > room else 0,
                 output=layer.ofm in outputs,
-                stripes=(_stripes(layer, len(same), room, False), _stripes(layer, len(same), room, True)),
+                stripes=(_stripes(layer, most[0]), _stripes(layer, most[1])),
+                most=most,
                 plain=same,
                 sums=sums,
                 by_channels=by_channels,
@@ -191,8 +201,11 @@ class _Groups:
     """The groups that end before layer `stop`: each one begins a layer before the one that was looked at last. Of each
     the cost is a part of the array's cycles, for all `shares` of them, and the rest of the DMA's."""
 
-    def __init__(self, layers: Sequence[_Layer], stop: int, one: Accelerator, shares: Floats) -> None:
-        self._layers, self._stop, self._one, self._shares = layers, stop, one, shares
+    def __init__(
+        self, layers: Sequence[_Layer], handed_over: HandedOver, stop: int, one: Accelerator, shares: Floats
+    ) -> None:
+        self._layers, self._handed_over, self._stop = layers, handed_over, stop
+        self._one, self._shares = one, shares
         room = one.activation_memory
         self._copy, self._load = (
             one.dma_setup / size + 1 / one.dma_width for size in (room, max(room, one.weight_memory))
@@ -204,6 +217,7 @@ class _Groups:
         self._stripes: dict[int, float] = {}
         self._patches = _Patches(layers, stop, one)
         self._ends, self._grows, self._inside = 0, True, True
+        self._in_lines: tuple[InStripes, ...] | None = InStripes(0), InStripes(1)
 
     def once(self) -> Iterator[Floats]:
         """What each group costs at least; what it costs `again` is on top."""
@@ -213,6 +227,7 @@ class _Groups:
             if len(self._work) > longest:
                 return
             copied = self._stored + sum(tensor.nbytes for tensor in self._loaded)
+            copied += self._handed_over.copied(at, self._stop)
             yield self._mixed(self._array, copied * self._copy)
 
     def _mixed(self, array: float, copied: float) -> Floats:
@@ -269,6 +284,9 @@ class _Groups:
         found = sum((many - 1) * (size - room) for many, size in weighted if size > room)
         if self._ends == 1 and self._grows and self._weights > room:
             found = max(found, (min(many for many, _ in weighted) - 1) * (self._weights - room))
+            found = max(found, self._of_all_stripes(room))
+        if found == inf:
+            return np.full(len(self._shares), inf)
         cost = self._mixed(0.0, found * self._load)
         for tensor, readers in self._loaded.items():
             cost += np.maximum.reduce([self._halo(reader, tensor, None) for reader in readers])
@@ -277,6 +295,18 @@ class _Groups:
             if self._layers[at].stored and within:
                 cost += np.maximum.reduce([self._halo(reader, self._layers[at].layer.ofm, at) for reader in within])
         return cost
+
+    def _of_all_stripes(self, room: int) -> float:
+        """The weights that layers load again stripe by stripe; 0 if it is not known what they need."""
+        for at in self._work[self._in_lines[0].layers :] if self._in_lines else ():
+            layer, readers = self._layers[at], self._layers[at].all_readers
+            behind = [(one, self._layers[one].layer) for one in readers if one < self._stop]
+            most = layer.most[any(one < self._stop for one in layer.readers)]
+            for one, lines in zip(self._in_lines or (), most, strict=True):
+                if not one.add(at, layer.layer, layer.weights, lines, behind):
+                    self._in_lines = None
+                    return 0.0
+        return min((one.loaded_again(room) for one in self._in_lines or ()), default=0.0)
 
     def _halo(self, reader: int, tensor: Tensor, maker: int | None) -> Floats:
         """What the stripes of a layer share of a tensor: it is loaded again, or layer `maker` computes it again, or it
@@ -448,13 +478,22 @@ class _Patches:
 # ---------------------------------------------------------------- how many portions a layer has
 
 
-def _stripes(layer: Layer, operands: int, room: int, inside: bool) -> float:
-    """The fewest stripes of a layer with what it reads of one in local memory, and with `inside` what it makes as well;
-    rows of the plan may be columns."""
+def _stripes(layer: Layer, most: Pair) -> float:
+    """The fewest stripes of a layer, of at most so many rows, or else columns."""
+    return min(ceil_div(lines, size) if size else inf for lines, size in zip(_lines(layer), most, strict=True))
+
+
+def _most(layer: Layer, operands: int, room: int, inside: bool) -> Pair:
+    """The most rows of a layer that have room with what it reads for them, and with `inside` with what it makes as
+    well; and the most columns, which may be rows of the plan."""
     (height, width), made = _lines(layer), layer.ofm.bytes_of(extents(layer.ofm)[2]) * inside
-    return min(
-        _fewest(height, room, lambda rows: _read(layer, operands, rows, width) + made * rows * width),
-        _fewest(width, room, lambda columns: _read(layer, operands, height, columns) + made * height * columns),
+
+    def fits(rows: int, columns: int) -> bool:
+        return _read(layer, operands, rows, columns) + made * rows * columns <= room
+
+    return (
+        largest_allowed(height, lambda rows: fits(rows, width)),
+        largest_allowed(width, lambda columns: fits(height, columns)),
     )
 
 
@@ -473,15 +512,6 @@ def _read(layer: Layer, operands: int, rows: int, columns: int) -> float:
     if isinstance(form, Run):
         return operands * layer.ofm.bytes_of(rows * columns * extents(layer.ofm)[2])
     return 0
-
-
-def _fewest(lines: int, room: float, nbytes: Callable[[int], float]) -> float:
-    """The fewest pieces of so many lines, of which the largest has no more bytes than there is room for."""
-    low, high = 0, lines  # the most lines that fit
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if nbytes(middle) <= room else (low, middle - 1)
-    return ceil_div(lines, low) if low else inf
 
 
 def _grows(window: Window) -> bool:

@@ -13,6 +13,7 @@ from plan_samples import Samples, graph_of
 from byoc_hw.accelerator import REFERENCE
 from byoc_hw.errors import PlanError
 from byoc_hw.plan.bound import reloads
+from byoc_hw.plan.bound.handed_over import HandedOver
 from byoc_hw.plan.bound.prices import cycles_bound
 from byoc_hw.plan.bound.reloads import loads_again
 from byoc_hw.plan.bound.ways import least_alone, weight_bytes
@@ -44,10 +45,18 @@ def conv(size, channels, side=3, stride=1):
     return graph_of([image], [layer], [layer.ofm])
 
 
-def copied(graph, hardware, stop):
-    """What each group that ends before a layer copies at least."""
-    layers = reloads._known(graph, hardware, [0.0] * len(graph.layers))
-    groups = reloads._Groups(layers, stop, hardware, reloads.ENGINE_SHARES[:1])
+def groups_before(stop, graph, one):
+    """The groups that end before a layer, by what they copy."""
+    layers, handed_over = (
+        reloads._known(graph, one, [0.0] * len(graph.layers)),
+        HandedOver(graph, one.activation_memory),
+    )
+    return reloads._Groups(layers, handed_over, stop, one, reloads.ENGINE_SHARES[:1])
+
+
+def copied(graph, one, stop):
+    """What each of them copies at least."""
+    groups = groups_before(stop, graph, one)
     return [float((once + groups.again())[0]) for once in groups.once()]
 
 
@@ -153,7 +162,7 @@ def test_a_row_that_two_stripes_share_is_loaded_again_or_computed_again_or_kept(
     tiny = replace(PLAIN, activation_memory=800)
     array = [least_alone([layer], tiny) for layer in layers]
     known, shares = reloads._known(graph, tiny, array), reloads.ENGINE_SHARES[[0, 4, 8]]
-    groups = reloads._Groups(known, 2, tiny, shares)
+    groups = reloads._Groups(known, HandedOver(graph, tiny.activation_memory), 2, tiny, shares)
     assert len(list(groups.once())) == 2
     copied, computed, both = (groups._in_stripes(tiny.weight_memory)[at] for at in (0, 2, 1))
     row, pixels = 12 * 8, known[0].pixel * 12
@@ -174,6 +183,33 @@ def test_neither_engine_alone_says_what_small_tiles_cost():
     (layer,) = graph.layers
     alone = max(least_alone([layer], tiny), least_of_dma(graph, tiny))
     assert cycles_bound(graph, tiny) > 1.2 * alone
+
+
+def test_groups_of_single_layers_hand_over_no_more_than_there_is_room_for(monkeypatch):
+    """What the layer in the middle reads and makes has no room together: one of both is copied."""
+    graph = pointwise(16, 16, 16, 16)
+    one = replace(PLAIN, activation_memory=64 * 16 + 512, tuning=replace(PLAIN.tuning, longest_group=1))
+    assert loads_again(graph, one) == 0  # all in one group
+    monkeypatch.setattr(reloads, "_LONGEST", 1)
+    assert loads_again(graph, one) == 64 * 16
+    assert loads_again(graph, replace(one, activation_memory=2 * 64 * 16)) == 0
+
+
+def test_layers_in_stripes_load_all_weights_as_often_as_one_of_them_needs():
+    """Behind a residual block comes a layer whose weights have no room beside those of the block. The addition has
+    four rows at a time, of what it reads and makes: so all have as many stripes."""
+    samples = Samples(1)
+    image = samples.tensor((1, 16, 4, 16))
+    first = samples.conv2d(image, 16, (1, 1))
+    second = samples.conv2d(first.ofm, 16, (1, 1))
+    both = samples.add(first.ofm, second.ofm)
+    last = samples.conv2d(both.ofm, 16, (1, 1))
+    graph = graph_of([image], layers := [first, second, both, last], [last.ofm])
+    weights = int(sum(map(weight_bytes, layers)))
+    tiny = replace(PLAIN, activation_memory=3 * 4 * 4 * 16, weight_memory=weights - 1)
+    groups = groups_before(4, graph, tiny)
+    assert len(list(groups.once())) == 4
+    assert groups._in_stripes(weights - 1) == 3
 
 
 def test_groups_have_no_more_layers_than_are_looked_at(monkeypatch):
