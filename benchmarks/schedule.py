@@ -6,7 +6,7 @@ each layer by itself, its copies overlapped with its own jobs. `plan` is the pla
 
 The second table: bytes that the DMA moves in `plan` and in `alone`; RAM with the model's inputs and outputs, and the
 same if regions had no scratch; code and tables of HWlib and of the regions, without weights, compiled for riscv32 ("-"
-without its tools); seconds of partitioning and building, and the planner's share of them.
+without its tools); seconds of the processor for partitioning and building, and the planner's share of them.
 
 The third table, with --others alone: less local memory, slower DMAs, wider and larger networks, and on accelerators of
 random sizes --random regions of two to eight layers and networks of the forms of real ones: the median, the 95th
@@ -135,7 +135,7 @@ class Measured:
 
 
 def measure(path: Path, accelerator: Accelerator) -> Measured:
-    made = compiled(*byoc_hw.load_tflite(path), accelerator)
+    made = compiled(*byoc_hw.load_tflite(path), accelerator, time.process_time)
     graphs = [plan.graph for plan in made.plans]
     singles = [plan for layer in made.layers if (plan := alone(layer, accelerator)) is not None]
     return Measured(

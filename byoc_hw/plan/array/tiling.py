@@ -238,12 +238,13 @@ class Tiler:
             self._weight_cycles(tiling, sizes),
         )
 
-    def least_cost(self, tiling: Tiling) -> TilingCost:
+    def least_cost(self, tiling: Tiling, *, weights: bool = True) -> TilingCost:
         """As `cost`, with the jobs of all of the layer in one tile, or in one row if it is packed: no tiles have fewer
-        cycles of them."""
+        cycles of them. Without copies of `weights` it takes less time to find out."""
         sizes = _Sizes(self._spatial(tiling), self._channels(tiling), self._depths(tiling))
         jobs = least_packed(self.layer, self.accelerator) if tiling.packed else self._least_jobs
-        return TilingCost(jobs, self._activation_cycles(tiling, sizes), self._weight_cycles(tiling, sizes))
+        loads = self._weight_cycles(tiling, sizes) if weights else 0
+        return TilingCost(jobs, self._activation_cycles(tiling, sizes), loads)
 
     @cached_property
     def _least_jobs(self) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import chain
 
-from byoc_hw.plan.order.copies import Order, in_need, order
+from byoc_hw.plan.order.copies import Order, in_need
 from byoc_hw.plan.order.dependencies import dependencies
 from byoc_hw.plan.work.ops import LocalBuffer, Op
 
@@ -20,16 +20,17 @@ NOTHING_BEGUN: Mapping[int, tuple[int, int]] = {}
 
 def order_apart(pieces: Sequence[Sequence[Op]], offsets: Mapping[LocalBuffer, int]) -> Order:
     """Order the copies of each piece, or of all pieces, whichever takes fewer cycles. Jobs keep their order."""
+    ops = list(chain.from_iterable(pieces))
+    before = dependencies(ops, offsets)
     copies: list[int] = []
     jobs: list[int] = []
     first = 0
     for piece in pieces:
-        found = order(piece, offsets)
+        inside = [{index - first for index in before[first + at] if index >= first} for at in range(len(piece))]
+        found = in_need(piece, inside)
         copies += [first + index for index in found.copies]
         jobs += [first + index for index in found.jobs]
         first += len(piece)
-    ops = list(chain.from_iterable(pieces))
-    before = dependencies(ops, offsets)
     return min(timed(ops, before, copies, jobs), in_need(ops, before), key=lambda one: one.cycles)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from heapq import heapify, heappop, heappush
 
 from byoc_hw.plan.order.dependencies import dependencies
@@ -31,7 +32,7 @@ class Order:
     end: list[int]
     ready: list[int]
 
-    @property
+    @cached_property
     def cycles(self) -> int:
         """Cycles of all operations. The host takes no time."""
         return max(self.end, default=0)
@@ -151,6 +152,6 @@ def needed_first(ops: Sequence[Op], before: Sequence[set[int]]) -> list[int]:
     for index in range(len(ops) - 1, -1, -1):
         at = needed[index] if is_copy[index] else index
         for other in before[index]:
-            if is_copy[other]:
-                needed[other] = min(needed[other], at)
+            if is_copy[other] and at < needed[other]:
+                needed[other] = at
     return needed

@@ -52,6 +52,8 @@ class TouchedBytes:
                 pieces[index] = writer, alone
             elif mine is None:
                 pieces[index] = writer, readers + alone
+            elif len(readers) == 1 and arrays[readers[0]] == mine:
+                pieces[index] = writer, alone
             else:  # of the jobs of an array the newest is enough: they end in their order
                 pieces[index] = writer, tuple([other for other in readers if arrays[other] != mine]) + alone
 

@@ -67,12 +67,15 @@ class Reordering:
             needs.append(mine.union(*(needs[other] for other in before)))
         self._needs = [set().union(*(needs[index] for index in run)) - {number} for number, run in enumerate(self.runs)]
         self._with: dict[int, list[int]] = {}  # the copies to local memory before each job
+        self._others: list[int] = []  # the other copies
         waiting: list[int] = []
         for index, op in enumerate(ops):
             if op.is_job:
                 self._with[index], waiting = waiting, []
             elif isinstance(op.step, Copy) and op.step.inward:
                 waiting.append(index)
+            else:
+                self._others.append(index)
 
     def moves(self, runs: Runs) -> Iterator[Runs]:
         """Orders with a run as early as can be, as late as can be, or behind the next one."""
@@ -87,7 +90,7 @@ class Reordering:
     def ops(self, runs: Runs) -> tuple[Op, ...]:
         """The work in an order of runs."""
         found: dict[int, None] = {}
-        left = [index for index, op in enumerate(self._ops) if not op.is_job]
+        left = self._others
 
         def take(index: int) -> None:
             for other in sorted(self._before[index]):
@@ -101,11 +104,12 @@ class Reordering:
                     take(index)
             take(job)
             for index in left:
-                if index not in found and not _loads(self._ops[index]) and found.keys() >= self._before[index]:
+                if index not in found and found.keys() >= self._before[index]:
                     take(index)
             left = [index for index in left if index not in found]
-        for index in left:
-            take(index)
+        for index, op in enumerate(self._ops):
+            if not op.is_job and index not in found:
+                take(index)
         return tuple(self._ops[index] for index in found)
 
     def _possible(self, index: int, done: dict[int, None]) -> bool:
@@ -113,10 +117,6 @@ class Reordering:
         if index in done:
             return True
         return not self._ops[index].is_job and all(self._possible(other, done) for other in self._before[index])
-
-
-def _loads(op: Op) -> bool:
-    return isinstance(op.step, Copy) and op.step.inward
 
 
 def _nowhere_together(ops: Sequence[Op]) -> dict[LocalBuffer, int]:

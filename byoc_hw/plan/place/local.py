@@ -26,7 +26,8 @@ def lifetimes(ops: Sequence[Op]) -> dict[int, dict[LocalBuffer, Lifetime]]:
     lasts: dict[object, int] = {}
     for index, op in enumerate(ops):
         for touched, _, _, _ in op.accesses:
-            firsts.setdefault(touched, index)
+            if touched not in lasts:
+                firsts[touched] = index
             lasts[touched] = index
     found: dict[int, dict[LocalBuffer, Lifetime]] = {ACTIVATIONS: {}, WEIGHTS: {}}
     for buffer, first in firsts.items():

@@ -114,14 +114,13 @@ class KeptHalos:
             moments += alike[key]
         moved = estimates.moved(*span, self._full, self._held, self._after, stripes)
         carried = dict(self._carried(stripes))
+        loads = {index: [self._copy(one.load) for one in found] for index, found in carried.items()}
         loading = []
         for number, (stripe, (load, _)) in enumerate(zip(stripes, moved, strict=True)):
             loading.append(load)
-            for index in self._indices:
-                if index in stripe.rows:
-                    loading.append(self._copy(carried[index][number].load) if index in carried else 0)
-        copied = sum(map(sum, moved))
-        copied += sum(self._copy(one.load) + self._copy(one.store) for found in carried.values() for one in found)
+            loading += [loads[one][number] if one in loads else 0 for one in self._indices if one in stripe.rows]
+        copied = sum(map(sum, (*moved, *loads.values())))
+        copied += sum(self._copy(one.store) for found in carried.values() for one in found)
         jobs = sum(moment.jobs for moment in moments)
         return _Work(jobs, copied, (moved[0][0] + moved[-1][1]) / 2, moments, loading, len(stripes))
 

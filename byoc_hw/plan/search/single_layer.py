@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, product
 from math import lcm, prod
 from typing import Any
 
@@ -234,7 +234,8 @@ def _candidates(tiler: Tiler, even: bool) -> dict[Tiling, TilingCost]:
 
     columns = _divisions(window.columns.ofm, accelerator.array_columns)
     channels = _divisions(window.group_channels, accelerator.array_rows)
-    add(_fitting(tiler, columns, channels))
+    coarse = dict.fromkeys(product(columns, channels))
+    add(_fitting(tiler, coarse))
     # Slices of a few channels pay the array's overhead and the DMA's setup for each.
     deep_enough = min(window.in_channels, accelerator.dma_width)
     enough = accelerator.dma_alignment == 1 and any(tiling.depth >= deep_enough for tiling in found)
@@ -243,7 +244,8 @@ def _candidates(tiler: Tiler, even: bool) -> dict[Tiling, TilingCost]:
     # Tiles that leave a part of the array idle: where memory is very small, or the DMA slow.
     fine_columns = _halves(accelerator.array_columns, window.columns.ofm)
     fine_channels = _halves(accelerator.array_rows, window.group_channels)
-    finer = _fitting(tiler, (*columns, *fine_columns), (*channels, *fine_channels))
+    both = product((*columns, *fine_columns), (*channels, *fine_channels))
+    finer = _fitting(tiler, (pair for pair in both if pair not in coarse))
     if not enough:
         add(finer)
     else:
@@ -273,11 +275,12 @@ def _packed(tiler: Tiler, known: Mapping[Tiling, TilingCost]) -> dict[Tiling, Ti
 def _add_cheap(tiler: Tiler, found: dict[Tiling, TilingCost], tilings: Iterable[Tiling]) -> None:
     """Add tilings, without those that surely take more cycles than one that is there, with room for any of `_ROOMS`."""
     best = [min(cost.rank(room, room) for cost in found.values()) for room in _ROOMS]
+
+    def is_dear(least: TilingCost) -> bool:
+        return all(least.rank(room, room) > cheapest for room, cheapest in zip(_ROOMS, best, strict=True))
+
     for tiling in tilings:
-        if tiling in found:
-            continue
-        least = tiler.least_cost(tiling)
-        if all(least.rank(room, room) > cheapest for room, cheapest in zip(_ROOMS, best, strict=True)):
+        if tiling in found or is_dear(tiler.least_cost(tiling, weights=False)) or is_dear(tiler.least_cost(tiling)):
             continue
         found[tiling] = cost = tiler.cost(tiling)
         best = [min(cost.rank(room, room), cheapest) for room, cheapest in zip(_ROOMS, best, strict=True)]
@@ -380,12 +383,11 @@ def _halves(unit: int, total: int) -> tuple[int, ...]:
     return tuple(1 << shift for shift in reversed(range(unit.bit_length())) if 1 << shift < min(unit, total + 1))
 
 
-def _fitting(tiler: Tiler, columns: tuple[int, ...], channels: tuple[int, ...]) -> Iterator[Tiling]:
+def _fitting(tiler: Tiler, sizes: Iterable[tuple[int, int]]) -> Iterator[Tiling]:
     """For each width and number of channels the deepest, then tallest, tiles that fit; both loop orders."""
-    for width in columns:
-        for count in channels:
-            for shape in _deepest(tiler, Tiling(1, width, count, tiler.window.in_channels)):
-                yield from _orders(tiler, _tallest(tiler, shape))
+    for width, count in sizes:
+        for shape in _deepest(tiler, Tiling(1, width, count, tiler.window.in_channels)):
+            yield from _orders(tiler, _tallest(tiler, shape))
 
 
 def _orders(tiler: Tiler, tiling: Tiling) -> Iterator[Tiling]:
