@@ -13,14 +13,14 @@ all that a group needs is there (`beginnings.py`), and is followed by the shorte
 sets of layers that are tried are those that begin late, and have much behind them. Weights come no earlier than weight
 memory has room for them (`prefetch.py`), and a job has no more of them than that (`least_in_blocks`).
 
-Jobs over packed rows need zero points between rows, or in tiles around a corner, which are copied at least once; or all
-jobs are inside one row, as on an accelerator without packed rows.
+Jobs over packed rows need zero points between rows, which are copied, or rows of an image lie apart: each image is in
+the way that is the best for all (`packed_images.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from heapq import heappop, heappush
 from itertools import chain, product
 from math import ceil
 
@@ -28,14 +28,14 @@ import numpy as np
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Graph, Weighted, Whole
-from byoc_hw.plan.array.cost import is_pointwise
-from byoc_hw.plan.bound.beginnings import beginnings, lost, needs_fills
+from byoc_hw.plan.bound.beginnings import beginnings, lost
 from byoc_hw.plan.bound.latency import Latencies, has_jobs, latencies, least_job, reads_all
 from byoc_hw.plan.bound.needs import needed_before
+from byoc_hw.plan.bound.packed_images import Lying, PackedImages
 from byoc_hw.plan.bound.prefetch import loaded_after_work
 from byoc_hw.plan.bound.reloads import loads_again
 from byoc_hw.plan.bound.spills import spills
-from byoc_hw.plan.bound.ways import LayerWork, least_alone, least_in_blocks, packs, weight_bytes
+from byoc_hw.plan.bound.ways import least_alone, least_in_blocks, weight_bytes
 from byoc_hw.plan.bound.windows import AtOnce, evenly_spread, loading
 from byoc_hw.soc import Soc
 from byoc_hw.tensor import Tensor
@@ -43,39 +43,60 @@ from byoc_hw.tensor import Tensor
 MOST_TIMES = 16
 """The most times of beginning, and of what is behind, that tell sets of layers apart."""
 
+_MOST_WAYS = 25
+"""The most ways that images lie in which the cycles are counted."""
+
 ROUNDING = 1e-9
 """The relative error of the sums."""
 
 
 def cycles_alone(graph: Graph, chip: Soc) -> int:
-    """Cycles that no plan of a region on a chip of one accelerator goes below."""
-    (one,) = chip.accelerators
-    found, filled = _least(graph, chip)
-    packed = [layer for layer in graph.layers if packs(layer, one) and not is_pointwise(layer)]
-    if packed and filled > found and all(isinstance(layer, Weighted) and needs_fills(layer, one) for layer in packed):
-        apart = replace(chip, accelerators=(replace(one, packed_rows=False),))
-        found = max(found, min(filled, _least(graph, apart)[0]))
-    return ceil(found * (1 - ROUNDING))
+    """Cycles that no plan of a region on a chip of one accelerator goes below: of the ways that its images can lie, the
+    best. Ways are decided image by image, where that takes the fewest cycles so far."""
+    images = PackedImages(graph, chip.accelerators[0])
+    found = [(_least(graph, chip, images, Lying()), 0, Lying())]
+    for number in range(1, _MOST_WAYS, 3):
+        cycles, _, lying = found[0]
+        ways = list(images.ways(lying))
+        if not ways:
+            break
+        heappop(found)
+        for way, one in enumerate(ways):
+            heappush(found, (max(cycles, _least(graph, chip, images, one)), number + way, one))
+    return ceil(found[0][0] * (1 - ROUNDING))
 
 
-def _least(graph: Graph, chip: Soc) -> tuple[float, float]:
-    """The same, and with a copy of zero points."""
-    (one,), works = chip.accelerators, [LayerWork(layer, chip) for layer in graph.layers]
+def _least(graph: Graph, chip: Soc, images: PackedImages, lying: Lying) -> float:
+    """The same, where images lie in some way."""
+    (one,), works = chip.accelerators, [images.work(layer, lying) for layer in graph.layers]
+    ones = [images.hardware(layer, lying) for layer in graph.layers]
     times = latencies(graph, chip, works, [True] * len(works))
     partly = [float(work.ways_of_channels[:, 0].min()) for work in works]
-    array = [max(some, least_alone([layer], one)) for some, layer in zip(partly, graph.layers, strict=True)]
+    array = [max(some, least_alone([layer], its)) for some, layer, its in zip(partly, graph.layers, ones, strict=True)]
     for at, layer in enumerate(graph.layers):
+        array[at] = max(array[at], images.cycles(layer, lying))
         array[at] += one.job_setup if array[at] and not one.runs_whole(layer) else 0
-    blocks = [max(cycles, least_in_blocks(layer, one)) for cycles, layer in zip(array, graph.layers, strict=True)]
-    engines, known = _Engines(graph, chip, times, array), max(times.least, _late(graph, one, times, blocks, partly))
-    return max(known, engines.busier(0.0)), max(known, engines.busier(one.dma_setup + 1.0))
+    blocks = [
+        max(some, least_in_blocks(layer, its)) for some, layer, its in zip(array, graph.layers, ones, strict=True)
+    ]
+    known = max(times.least, _late(graph, one, times, blocks, partly))
+    return max(known, _Engines(graph, chip, times, array, images, lying).busier(images.copied(lying)))
 
 
 class _Engines:
     """The array and the DMA of an accelerator; `array` has the least cycles of the array for each layer."""
 
-    def __init__(self, graph: Graph, chip: Soc, times: Latencies, array: Sequence[float]) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        chip: Soc,
+        times: Latencies,
+        array: Sequence[float],
+        images: PackedImages,
+        lying: Lying,
+    ) -> None:
         self._graph, (self._one,), self._array = graph, chip.accelerators, array
+        self._images, self._lying = images, lying
         self._before, self._behind = (
             [min(some.values(), default=0.0) for some in each] for each in (times.before, times.behind)
         )
@@ -111,7 +132,7 @@ class _Engines:
         """The longest that the array takes for a set of layers, with what is before it and behind; `at_once` comes in
         one copy each, and so do `outputs`."""
         behind = self._ways_behind() if outputs else self._behind
-        rates = beginnings(self._graph, self._one, self._earliest(at_once), at_once)
+        rates = beginnings(self._images, self._lying, self._earliest(at_once), at_once)
         layers = [at for at, cycles in enumerate(self._array) if cycles]
         if not layers:
             return 0.0

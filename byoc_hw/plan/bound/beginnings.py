@@ -9,11 +9,12 @@ many outputs need: as many pixels of the input (`needs.py`), and the weights of 
 
 Some cycles count before:
 
-- A job may sum over some input channels, or a part of the kernel. Each product counts then, but not the overhead of
-  the group, which another job has again that ends the sum.
+- A job may sum over some input channels. Each product counts then, but not the overhead of the group, which another
+  job has again that ends the sum. (Of a kernel that the array takes at once, a job sums over all of it.)
 - A job inside one row needs no zero points between packed rows, which a copy writes. But u rows done so take as many
   groups as by themselves, and save no more than u rows less have fewer in one line. Packed tiles in the middle of an
-  image need none either, but come behind one in a corner, which does.
+  image need none either, but come behind one in a corner, which does. Where the layer's image is known to lie packed,
+  for it alone, no job is done before the first copy (`packed_images.py`).
 - Layers without weights, those whose kernels have to be in parts, and those that a library runs as a whole begin when a
   job of them can (`latency.py`).
 
@@ -29,14 +30,15 @@ from itertools import pairwise
 from math import prod
 
 from byoc_hw.accelerator import Accelerator
-from byoc_hw.graph import Graph, Weighted
+from byoc_hw.graph import Graph, Layer, Weighted
 from byoc_hw.integers import ceil_div
 from byoc_hw.params.pack import PARAMS_BYTES
 from byoc_hw.plan.array.cost import is_pointwise
 from byoc_hw.plan.array.kinds import Window, geometry, parts_of_kernel, rows_at_a_time
-from byoc_hw.plan.array.window import Axis, extents
+from byoc_hw.plan.array.window import extents
 from byoc_hw.plan.bound.needs import any_of, needed_for, read
-from byoc_hw.plan.bound.ways import cover, covers, groups, in_parts, packed_line, packs
+from byoc_hw.plan.bound.packed_images import Lying, PackedImages, sees_zeros
+from byoc_hw.plan.bound.ways import cover, covers, groups, packed_line, packs
 from byoc_hw.plan.bound.windows import AtOnce, loading
 
 _SLICES = 4
@@ -59,9 +61,18 @@ class Rates:
         return max((rate for begin, rate in zip(self.times, self.rates, strict=True) if begin <= time), default=0.0)
 
 
-def beginnings(graph: Graph, one: Accelerator, before: Sequence[float], at_once: AtOnce) -> list[Rates]:
-    """The rates of each layer on the only accelerator; no job of a layer begins before the time in `before`."""
-    return [_rates(graph, one, index, known, at_once) for index, known in enumerate(before)]
+def beginnings(images: PackedImages, lying: Lying, before: Sequence[float], at_once: AtOnce) -> list[Rates]:
+    """The rates of each layer on the only accelerator, where images lie in some way; no job of a layer begins before
+    the time in `before`."""
+    found = []
+    for index, (layer, known) in enumerate(zip(images.graph.layers, before, strict=True)):
+        one, known = images.hardware(layer, lying), known + images.later(layer, lying)
+        if images.cycles(layer, lying):
+            found.append(Rates((known,), (1.0,)))
+        else:
+            rates = _rates(images.graph, one, index, known, at_once)
+            found.append(_with_fills(layer, one, rates, known, images.needs_zeros(layer, lying)))
+    return found
 
 
 def lost(among: Sequence[Rates], work: float) -> float:
@@ -89,9 +100,8 @@ def _rates(graph: Graph, one: Accelerator, index: int, known: float, at_once: At
     channels = _movable(layer.group_channels, min(rows_at_a_time(layer, one), layer.group_channels))
     slices = sorted({1, *(ceil_div(_depth(form) * part, _SLICES) for part in range(1, _SLICES + 1))})
     times = [known, *(max(known, _loaded(graph, one, index, (pixels, channels), inputs, at_once)) for inputs in slices)]
-    least = 1 / prod(layer.filter) if in_parts(layer, one) else 1.0
-    rates = [*(_rate_of(layer, one, inputs - least) for inputs in slices), 1.0]
-    return _with_fills(layer, one, Rates(tuple(times), tuple(rates)), known)
+    rates = [*(_rate_of(layer, one, inputs - 1) for inputs in slices), 1.0]
+    return Rates(tuple(times), tuple(rates))
 
 
 def _rate_of(layer: Weighted, one: Accelerator, inputs: float) -> float:
@@ -113,41 +123,16 @@ def _depth(form: Window) -> int:
     return form.in_channels if form.sums else 1
 
 
-def _with_fills(layer: Weighted, one: Accelerator, rates: Rates, known: float) -> Rates:
-    """The same where rows lie in one line if the zero points between them are copied first."""
-    if not packs(layer, one) or is_pointwise(layer) or not needs_fills(layer, one):
+def _with_fills(layer: Layer, one: Accelerator, rates: Rates, known: float, zeros: bool) -> Rates:
+    """The same where rows lie in one line if the zero points between them are copied first: before any job, if
+    `zeros`, or before those over several rows."""
+    if not isinstance(layer, Weighted) or not sees_zeros(layer, one):
         return rates
-    apart = max(_rate_of_rows(layer, one, turned) for turned in (False, True))
-    if in_parts(layer, one):
-        apart = max(apart, _rate_of_middle(layer, one))
+    apart = 0.0 if zeros else max(_rate_of_rows(layer, one, turned) for turned in (False, True))
     filled = [max(time + one.dma_setup + 1, known) for time in rates.times]
     both = Rates((*rates.times, *filled), (*(rate * apart for rate in rates.rates), *rates.rates))
     times = sorted(set(both.times))
     return Rates(tuple(times), tuple(both.at(time) for time in times))
-
-
-def needs_fills(layer: Weighted, one: Accelerator) -> bool:
-    """Whether jobs over packed rows need zero points between the rows, if they save anything. Jobs over the columns of
-    the kernel that never see padding need none; those over the others, on both sides, are inside a row then, and take
-    more than is saved, unless the middle of the kernel is wide."""
-    form = geometry(layer)
-    assert isinstance(form, Window), "layers with weights have one"
-    axes = form.rows, form.columns
-    padded = all(min(axis.before, axis.after) > 0 for axis in axes)
-    return padded and (not in_parts(layer, one) or all(_middle(axis) <= 2 for axis in axes))
-
-
-def _middle(axis: Axis) -> int:
-    """The places of a window along an axis that never see padding."""
-    return axis.kernel - axis.before - axis.after
-
-
-def _rate_of_middle(layer: Weighted, one: Accelerator) -> float:
-    """The part of a group's cycles that counts at most, where it sums over the middle of a kernel alone."""
-    form = geometry(layer)
-    assert isinstance(form, Window), "layers with weights have one"
-    part = max(max(_middle(axis), 0) / axis.kernel for axis in (form.rows, form.columns))
-    return _rate_of(layer, one, part * _depth(form))
 
 
 def _rate_of_rows(layer: Weighted, one: Accelerator, turned: bool) -> float:
