@@ -133,16 +133,19 @@ class _Engines:
         one copy each, and so do `outputs`."""
         behind = self._ways_behind() if outputs else self._behind
         rates = beginnings(self._images, self._lying, self._earliest(at_once), at_once)
+        every = [one[-1].time for one in rates]
         layers = [at for at, cycles in enumerate(self._array) if cycles]
         if not layers:
             return 0.0
-        begin, left = (np.array([some[at] for at in layers]) for some in ([one.times[-1] for one in rates], behind))
+        begin, left = (np.array([some[at] for at in layers]) for some in (every, behind))
         found = 0.0
         for begins, ends in product(evenly_spread(begin, MOST_TIMES), evenly_spread(left, MOST_TIMES)):
-            among = [at for at in layers if rates[at].times[-1] >= begins and behind[at] >= ends]
+            among = [at for at in layers if every[at] >= begins and behind[at] >= ends]
             if among:
                 work = sum(self._array[at] for at in among)
-                found = max(found, lost([rates[at] for at in among], work) + work + min(behind[at] for at in among))
+                around = work + min(behind[at] for at in among)
+                if around + min(every[at] for at in among) > found:
+                    found = max(found, around + lost([rates[at] for at in among], work, self._one.dma_setup))
         return found
 
     def _earliest(self, at_once: AtOnce) -> list[float]:

@@ -186,6 +186,6 @@ def _padding(layer: Weighted) -> tuple[tuple[int, int], tuple[int, int]]:
     return (form.columns.before, form.columns.after), (form.rows.before, form.rows.after)
 
 
-def sees_zeros(layer: Weighted, one: Accelerator) -> bool:
+def sees_zeros(layer: Layer, one: Accelerator) -> bool:
     """Whether a window may read packed rows, and zero points around them then."""
     return packs(layer, one) and padded_on_all_sides(layer)
