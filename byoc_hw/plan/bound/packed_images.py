@@ -13,6 +13,9 @@ there are three ways:
   points are there: each stripe, and the first tile, begins at the left.
 - It lies packed for one layer and otherwise for another: it is loaded once more, and is stored before if it is made.
 
+Images of a band lie packed together, those of windows that take no more groups then. Another one is read in tiles from
+main memory: it costs as much as one that lies in both ways. An input that one layer reads may lie as that wants.
+
 Of several images, the copies above and below may be one. Of an image that a job over packed rows makes, zero points
 between the rows come behind that job, which has read zero points of its own image: so along a chain of such images each
 has another copy, and the one above and below is one more. (Of two neighbouring places between rows, one at least is
@@ -32,9 +35,10 @@ from byoc_hw.graph import Graph, Layer, Weighted
 from byoc_hw.integers import ceil_div
 from byoc_hw.plan.array.cost import is_pointwise
 from byoc_hw.plan.array.kinds import Window, geometry
+from byoc_hw.plan.array.packing import bands, free_images, operands
 from byoc_hw.plan.array.window import extents
 from byoc_hw.plan.bound.seen import padded_on_all_sides
-from byoc_hw.plan.bound.ways import LayerWork, cover, groups, packs
+from byoc_hw.plan.bound.ways import LayerWork, cover, groups, packed_line, packs
 from byoc_hw.soc import Soc
 from byoc_hw.tensor import Tensor
 
@@ -80,8 +84,7 @@ class PackedImages:
             yield Lying(some=True)
             return
         image = left[0]
-        alone = image not in self.graph.made and self._readers(image) == self.windows[image]
-        for name in ("apart", "packed") if alone else ("apart", "packed", "both"):
+        for name in ("apart", "packed") if self._read_once(image) else ("apart", "packed", "both"):
             yield replace(lying, **{name: getattr(lying, name) | {image}})
 
     def hardware(self, layer: Layer, lying: Lying) -> Accelerator:
@@ -101,8 +104,10 @@ class PackedImages:
             self._works[key] = LayerWork(layer, Soc((one,)))
         return self._works[key]
 
-    def _readers(self, image: Tensor) -> list[Layer]:
-        return [layer for layer in self.graph.layers if image in layer.inputs]
+    def _read_once(self, image: Tensor) -> bool:
+        """Whether an image is an input that one layer reads."""
+        readers = [layer for layer in self.graph.layers if image in layer.inputs]
+        return image not in self.graph.made and len(readers) == 1
 
     def needs_zeros(self, layer: Layer, lying: Lying) -> bool:
         """Whether no job of a layer is done without zero points."""
@@ -138,11 +143,45 @@ class PackedImages:
         height, width, _ = extents(image)
         return (width, height, between) if turned else (height, width, between)
 
+    # ------------------------------------------------------------ bands
+
+    @cached_property
+    def _bands(self) -> dict[Tensor, int | None]:
+        """The band of each image."""
+        numbers = dict(zip(self.graph.layers, bands(self.graph.layers), strict=True))
+        return {image: numbers[some[0]] for image, some in self.windows.items()}
+
+    @cached_property
+    def _free(self) -> frozenset[Tensor]:
+        return free_images(self.graph, self.one)
+
+    def _follows(self, image: Tensor) -> bool:
+        """Whether an image lies packed where its band does: of a window whose images may all be packed, and that takes
+        no more groups then, as height and width are or swapped, however far rows of the band are apart."""
+        if self._read_once(image):
+            return False
+        return any(
+            self._free.issuperset(operands(layer)) and all(self._one_row(layer, turned) for turned in (False, True))
+            for layer in self.windows[image]
+        )
+
+    def _one_row(self, layer: Weighted, turned: bool) -> bool:
+        rows, length, _ = packed_line(layer, turned)
+        columns, number = self.one.array_columns, self._bands[layer.ifm]
+        pitch = max(
+            max(extents(tensor)[1 - turned] for tensor in operands(one)) + max(_padding(one)[turned])
+            for one, band in zip(self.graph.layers, bands(self.graph.layers), strict=True)
+            if band == number
+        )
+        return ceil_div((rows - 1) * pitch + length, columns) <= rows * ceil_div(length, columns)
+
     # ------------------------------------------------------------ copies
 
     def copied(self, lying: Lying) -> float:
         """Cycles of the DMA for zero points, and for images that are loaded again."""
-        again = sum(self._again(image) for image in lying.both)
+        bands = {self._bands[image] for image in lying.packed if not self._read_once(image)}
+        away = {image for image in lying.apart if self._bands[image] in bands and self._follows(image)}
+        again = sum(self._again(image) for image in lying.both | away)
         images = lying.packed | lying.both
         if not images:
             return again + lying.some * (self.one.dma_setup + 1)
@@ -179,10 +218,11 @@ class PackedImages:
         return min(sparse), min(full)
 
 
-def _padding(layer: Weighted) -> tuple[tuple[int, int], tuple[int, int]]:
-    """The padding of a window before and behind its columns, and before and behind its rows."""
+def _padding(layer: Layer) -> tuple[tuple[int, int], tuple[int, int]]:
+    """The padding of a layer before and behind its columns, and before and behind its rows."""
     form = geometry(layer)
-    assert isinstance(form, Window), "layers with weights have one"
+    if not isinstance(form, Window):
+        return (0, 0), (0, 0)
     return (form.columns.before, form.columns.after), (form.rows.before, form.rows.after)
 
 
