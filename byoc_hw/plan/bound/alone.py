@@ -54,7 +54,8 @@ def cycles_alone(graph: Graph, chip: Soc) -> int:
     """Cycles that no plan of a region on a chip of one accelerator goes below: of the ways that its images can lie, the
     best. Ways are decided image by image, where that takes the fewest cycles so far."""
     images = PackedImages(graph, chip.accelerators[0])
-    found = [(_least(graph, chip, images, Lying()), 0, Lying())]
+    first = _Engines(graph, chip, images, Lying())
+    found = [(first.least(images.copied(Lying())), 0, Lying())]
     for number in range(1, _MOST_WAYS, 3):
         cycles, _, lying = found[0]
         ways = list(images.ways(lying))
@@ -62,40 +63,28 @@ def cycles_alone(graph: Graph, chip: Soc) -> int:
             break
         heappop(found)
         for way, one in enumerate(ways):
-            heappush(found, (max(cycles, _least(graph, chip, images, one)), number + way, one))
+            engines = first if one.some else _Engines(graph, chip, images, one)
+            heappush(found, (max(cycles, engines.least(images.copied(one))), number + way, one))
+            if found[0][0] == cycles and one.some:
+                break  # others take no fewer
     return ceil(found[0][0] * (1 - ROUNDING))
 
 
-def _least(graph: Graph, chip: Soc, images: PackedImages, lying: Lying) -> float:
-    """The same, where images lie in some way."""
-    (one,), works = chip.accelerators, [images.work(layer, lying) for layer in graph.layers]
-    ones = [images.hardware(layer, lying) for layer in graph.layers]
-    times = latencies(graph, chip, works, [True] * len(works))
-    partly = [float(work.ways_of_channels[:, 0].min()) for work in works]
-    array = [max(some, least_alone([layer], its)) for some, layer, its in zip(partly, graph.layers, ones, strict=True)]
-    for at, layer in enumerate(graph.layers):
-        array[at] = max(array[at], images.cycles(layer, lying))
-        array[at] += one.job_setup if array[at] and not one.runs_whole(layer) else 0
-    blocks = [
-        max(some, least_in_blocks(layer, its)) for some, layer, its in zip(array, graph.layers, ones, strict=True)
-    ]
-    known = max(times.least, _late(graph, one, times, blocks, partly))
-    return max(known, _Engines(graph, chip, times, array, images, lying).busier(images.copied(lying)))
-
-
 class _Engines:
-    """The array and the DMA of an accelerator; `array` has the least cycles of the array for each layer."""
+    """The array and the DMA of an accelerator, where images lie in some way."""
 
-    def __init__(
-        self,
-        graph: Graph,
-        chip: Soc,
-        times: Latencies,
-        array: Sequence[float],
-        images: PackedImages,
-        lying: Lying,
-    ) -> None:
-        self._graph, (self._one,), self._array = graph, chip.accelerators, array
+    def __init__(self, graph: Graph, chip: Soc, images: PackedImages, lying: Lying) -> None:
+        (one,), works = chip.accelerators, [images.work(layer, lying) for layer in graph.layers]
+        ones = [images.hardware(layer, lying) for layer in graph.layers]
+        times = latencies(graph, chip, works, [True] * len(works))
+        partly = [float(work.ways_of_channels[:, 0].min()) for work in works]
+        array, blocks = [], []
+        for layer, its, some in zip(graph.layers, ones, partly, strict=True):
+            cycles = max(some, least_alone([layer], its), images.cycles(layer, lying))
+            array.append(cycles + one.job_setup if cycles and not one.runs_whole(layer) else cycles)
+            blocks.append(max(array[-1], least_in_blocks(layer, its)))
+        self._known = max(times.least, _late(graph, one, times, blocks, partly))
+        self._graph, self._one, self._array = graph, one, array
         self._images, self._lying = images, lying
         self._before, self._behind = (
             [min(some.values(), default=0.0) for some in each] for each in (times.before, times.behind)
@@ -106,6 +95,10 @@ class _Engines:
         self._weights = sum(map(weight_bytes, graph.layers))
         self._copied = least_copied(graph, chip)
         self._least = self._working(AtOnce(), False)
+
+    def least(self, more: float) -> float:
+        """Cycles that no plan goes below; `more` are cycles of copies for images."""
+        return max(self._known, self.busier(more))
 
     def busier(self, more: float) -> float:
         """The cycles of the busier engine, with the fewest copies, or with a setup more and earlier ones; `more` are

@@ -89,7 +89,8 @@ def lost(among: Sequence[Rates], work: float, setup: float = 0.0) -> float:
     With each further copy, more is loaded. So what is loaded when m earlier copies were of use takes m copies more than
     the fewest that are of any use, at least, and its own. The best of all such sequences counts.
     """
-    steps = sorted({step for one in among for step in one})
+    every = min(one[-1].time for one in among) + _MOST_STAGES * setup  # from then on all cycles count
+    steps = sorted({step for one in among if one[0].time <= every for step in one})
     fewest = min((copies for _, rate, copies in steps if rate and copies), default=0)
     more = max((copies for _, _, copies in steps), default=0) - fewest
     free = [(time, rate) for time, rate, copies in steps if not copies]

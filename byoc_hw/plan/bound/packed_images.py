@@ -80,8 +80,8 @@ class PackedImages:
         if not left or lying.some:
             return
         if len(self.windows) > _MOST_IMAGES:
-            yield Lying(apart=frozenset(left))
             yield Lying(some=True)
+            yield Lying(apart=frozenset(left))
             return
         image = left[0]
         for name in ("apart", "packed") if self._read_once(image) else ("apart", "packed", "both"):
