@@ -189,7 +189,7 @@ def pack_rows(
     graph: Graph, layers: Sequence[Layer], numbers: Sequence[int | None], packed: Set[int], accelerator: Accelerator
 ) -> Packed:
     """The packed images of some bands. `layers` are the graph's as they are mapped, `numbers` their bands."""
-    free = _free(graph, accelerator) if packed else frozenset()
+    free = free_images(graph, accelerator) if packed else frozenset()
     found = NOT_PACKED
     for number in sorted(packed):
         one = _band([index for index, other in enumerate(numbers) if other == number], graph, layers, free, accelerator)
@@ -203,7 +203,7 @@ def worth_packing(
     """The bands that take the array fewer cycles packed, without the copies that this costs."""
     if not (accelerator.packed_rows and accelerator.tuning.pack):
         return frozenset()
-    free, found = _free(graph, accelerator), set()
+    free, found = free_images(graph, accelerator), set()
     for number in {one for one in numbers if one is not None}:
         members = [index for index, other in enumerate(numbers) if other == number]
         band = _band(members, graph, layers, free, accelerator)
@@ -213,7 +213,7 @@ def worth_packing(
     return frozenset(found)
 
 
-def _free(graph: Graph, accelerator: Accelerator) -> frozenset[Tensor]:
+def free_images(graph: Graph, accelerator: Accelerator) -> frozenset[Tensor]:
     """The images that may be packed: all that touches them are windows and runs, and copies of whole words."""
     bound = {tensor for tensor in graph.outputs if tensor in graph.inputs}
     touched: set[Tensor] = set()

@@ -15,14 +15,14 @@ all that a group needs is there (`beginnings.py`), and is followed by the shorte
 sets of layers that are tried are those that begin late, and have much behind them. Weights come no earlier than weight
 memory has room for them (`prefetch.py`), and a job has no more of them than that (`least_in_blocks`).
 
-Jobs over packed rows need zero points between rows, or in tiles around a corner, which are copied at least once; or all
-jobs are inside one row, as on an accelerator without packed rows.
+Jobs over packed rows need zero points between rows, which are copied, or rows of an image lie apart: each image is in
+the way that is the best for all (`packed_images.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from heapq import heappop, heappush
 from itertools import chain, product
 from math import ceil
 
@@ -30,14 +30,14 @@ import numpy as np
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Graph, Weighted, Whole
-from byoc_hw.plan.array.cost import is_pointwise
-from byoc_hw.plan.bound.beginnings import beginnings, lost, needs_fills
+from byoc_hw.plan.bound.beginnings import beginnings, lost
 from byoc_hw.plan.bound.latency import Latencies, has_jobs, latencies, least_job, reads_all
 from byoc_hw.plan.bound.needs import needed_before
+from byoc_hw.plan.bound.packed_images import Lying, PackedImages
 from byoc_hw.plan.bound.prefetch import loaded_after_work
 from byoc_hw.plan.bound.reloads import ENGINE_SHARES, both_engines, loads_again
 from byoc_hw.plan.bound.spills import spills
-from byoc_hw.plan.bound.ways import Floats, LayerWork, least_alone, least_in_blocks, packs, weight_bytes
+from byoc_hw.plan.bound.ways import Floats, least_alone, least_in_blocks, weight_bytes
 from byoc_hw.plan.bound.windows import AtOnce, evenly_spread, loading
 from byoc_hw.soc import Soc
 from byoc_hw.tensor import Tensor
@@ -45,44 +45,52 @@ from byoc_hw.tensor import Tensor
 MOST_TIMES = 16
 """The most times of beginning, and of what is behind, that tell sets of layers apart."""
 
+_MOST_WAYS = 25
+"""The most ways that images lie in which the cycles are counted."""
+
 ROUNDING = 1e-9
 """The relative error of the sums."""
 
 
 def cycles_alone(graph: Graph, chip: Soc) -> int:
-    """Cycles that no plan of a region on a chip of one accelerator goes below."""
-    (one,) = chip.accelerators
-    found, filled = _least(graph, chip)
-    packed = [layer for layer in graph.layers if packs(layer, one) and not is_pointwise(layer)]
-    if packed and filled > found and all(isinstance(layer, Weighted) and needs_fills(layer, one) for layer in packed):
-        apart = replace(chip, accelerators=(replace(one, packed_rows=False),))
-        found = max(found, min(filled, _least(graph, apart)[0]))
-    return ceil(found * (1 - ROUNDING))
-
-
-def _least(graph: Graph, chip: Soc) -> tuple[float, float]:
-    """The same, and with a copy of zero points."""
-    (one,), works = chip.accelerators, [LayerWork(layer, chip) for layer in graph.layers]
-    times = latencies(graph, chip, works, [True] * len(works))
-    partly = [float(work.ways_of_channels[:, 0].min()) for work in works]
-    array = [max(some, least_alone([layer], one)) for some, layer in zip(partly, graph.layers, strict=True)]
-    for at, layer in enumerate(graph.layers):
-        array[at] += one.job_setup if array[at] and not one.runs_whole(layer) else 0
-    blocks = [max(cycles, least_in_blocks(layer, one)) for cycles, layer in zip(array, graph.layers, strict=True)]
-    around = _around(graph, one, times)
-    both = least_of_both(graph, chip, blocks)
-    known = max(times.least, around + max(sum(blocks), _late(graph, one, blocks, partly)))
-    known = max(known, float((both + ENGINE_SHARES * around).max()))
-    engines = _Engines(graph, chip, times, array, max(_once_or_spilled(graph, chip), float(both[0])))
-    return max(known, engines.busier(0.0)), max(known, engines.busier(one.dma_setup + 1.0))
+    """Cycles that no plan of a region on a chip of one accelerator goes below: of the ways that its images can lie, the
+    best. Ways are decided image by image, where that takes the fewest cycles so far."""
+    images = PackedImages(graph, chip.accelerators[0])
+    first = _Engines(graph, chip, images, Lying())
+    found = [(first.least(*images.copied(Lying())), 0, Lying())]
+    for number in range(1, _MOST_WAYS, 3):
+        cycles, _, lying = found[0]
+        ways = list(images.ways(lying))
+        if not ways:
+            break
+        heappop(found)
+        for way, one in enumerate(ways):
+            engines = first if one.some else _Engines(graph, chip, images, one, first.both)
+            heappush(found, (max(cycles, engines.least(*images.copied(one))), number + way, one))
+            if found[0][0] == cycles and one.some:
+                break  # others take no fewer
+    return ceil(found[0][0] * (1 - ROUNDING))
 
 
 class _Engines:
-    """The array and the DMA of an accelerator; `array` has the least cycles of the array for each layer, `copied`
-    are those of the DMA."""
+    """The array and the DMA of an accelerator, where images lie in some way; `both` is what `least_of_both` finds, by
+    default for this way."""
 
-    def __init__(self, graph: Graph, chip: Soc, times: Latencies, array: Sequence[float], copied: float) -> None:
-        self._graph, (self._one,), self._array = graph, chip.accelerators, array
+    def __init__(self, graph: Graph, chip: Soc, images: PackedImages, lying: Lying, both: Floats | None = None) -> None:
+        (one,), works = chip.accelerators, [images.work(layer, lying) for layer in graph.layers]
+        ones = [images.hardware(layer, lying) for layer in graph.layers]
+        times = latencies(graph, chip, works, [True] * len(works))
+        partly = [float(work.ways_of_channels[:, 0].min()) for work in works]
+        array, blocks = [], []
+        for layer, its, some in zip(graph.layers, ones, partly, strict=True):
+            cycles = max(some, least_alone([layer], its), images.cycles(layer, lying))
+            array.append(cycles + one.job_setup if cycles and not one.runs_whole(layer) else cycles)
+            blocks.append(max(array[-1], least_in_blocks(layer, its)))
+        self._around = _around(graph, one, times)
+        self._known = max(times.least, self._around + max(sum(blocks), _late(graph, one, blocks, partly)))
+        self.both = least_of_both(graph, chip, blocks) if both is None else both
+        self._graph, self._one, self._array = graph, one, array
+        self._images, self._lying = images, lying
         self._before, self._behind = (
             [min(some.values(), default=0.0) for some in each] for each in (times.before, times.behind)
         )
@@ -90,12 +98,20 @@ class _Engines:
         self._needed = [needed_before(graph, at, chip, whole=False) for at in range(len(graph.layers))]
         self._inputs, self._outputs = copied_in_full(graph)
         self._weights = sum(map(weight_bytes, graph.layers))
-        self._copied = copied
+        self._once = _once(graph, chip)
+        self._copied = max(self._once + _spilled(graph, chip), float(self.both[0]))
         self._least = self._working(AtOnce(), False)
 
-    def busier(self, more: float) -> float:
-        """The cycles of the busier engine, with the fewest copies, or with a setup more and earlier ones; `more` are
-        cycles of other copies."""
+    def least(self, zeros: float, moved: float) -> float:
+        """Cycles that no plan goes below, with those of copies for images: of zero points, and of images that may be
+        among what is loaded again anyway."""
+        mixed = self.both + ENGINE_SHARES * self._around + (1 - ENGINE_SHARES) * zeros
+        busier = self._busier(zeros + max(self._copied, self._once + moved))
+        return max(self._known, float(mixed.max()), busier)
+
+    def _busier(self, copied: float) -> float:
+        """The cycles of the busier engine, with the fewest copies, or with a setup more and earlier ones; `copied` are
+        those of the DMA."""
         least, room, one = self._least, self._one.activation_memory, self._one
         if one.library is not None:
             return least
@@ -104,31 +120,34 @@ class _Engines:
             0 < self._weights <= one.weight_memory,
             bool(self._outputs) and all(tensor.nbytes <= room for tensor in self._outputs),
         )
-        if self._copied + more + sum(may) * one.dma_setup <= least:
+        if copied + sum(may) * one.dma_setup <= least:
             return least
         found = []
         for chosen in product(*((False, True) if some else (False,) for some in may)):
             inputs, weights, outputs = chosen
             at_once = AtOnce(self._inputs if inputs else (), self._weights * weights)
-            copied = self._copied + more + (sum(may) - sum(chosen)) * one.dma_setup
-            found.append(max(least, copied, self._working(at_once, outputs) if any(chosen) else 0.0))
+            earlier = copied + (sum(may) - sum(chosen)) * one.dma_setup
+            found.append(max(least, earlier, self._working(at_once, outputs) if any(chosen) else 0.0))
         return min(found)
 
     def _working(self, at_once: AtOnce, outputs: bool) -> float:
         """The longest that the array takes for a set of layers, with what is before it and behind; `at_once` comes in
         one copy each, and so do `outputs`."""
         behind = self._ways_behind() if outputs else self._behind
-        rates = beginnings(self._graph, self._one, self._earliest(at_once), at_once)
+        rates = beginnings(self._images, self._lying, self._earliest(at_once), at_once)
+        every = [one[-1].time for one in rates]
         layers = [at for at, cycles in enumerate(self._array) if cycles]
         if not layers:
             return 0.0
-        begin, left = (np.array([some[at] for at in layers]) for some in ([one.times[-1] for one in rates], behind))
+        begin, left = (np.array([some[at] for at in layers]) for some in (every, behind))
         found = 0.0
         for begins, ends in product(evenly_spread(begin, MOST_TIMES), evenly_spread(left, MOST_TIMES)):
-            among = [at for at in layers if rates[at].times[-1] >= begins and behind[at] >= ends]
+            among = [at for at in layers if every[at] >= begins and behind[at] >= ends]
             if among:
                 work = sum(self._array[at] for at in among)
-                found = max(found, lost([rates[at] for at in among], work) + work + min(behind[at] for at in among))
+                around = work + min(behind[at] for at in among)
+                if around + min(every[at] for at in among) > found:
+                    found = max(found, around + lost([rates[at] for at in among], work, self._one.dma_setup))
         return found
 
     def _earliest(self, at_once: AtOnce) -> list[float]:
@@ -166,29 +185,28 @@ def copied_in_full(graph: Graph) -> tuple[list[Tensor], list[Tensor]]:
 def least_copied(graph: Graph, chip: Soc) -> float:
     """Cycles of the DMA that no plan of a region on a chip of one accelerator goes below."""
     again = loads_again(graph, chip.accelerators[0])
-    return max(_once_or_spilled(graph, chip), sum(_once(graph, chip)) + again)
-
-
-def _once_or_spilled(graph: Graph, chip: Soc) -> float:
-    """The same of all weights, inputs and outputs once, and of what is spilled."""
-    (one,), room = chip.accelerators, chip.accelerators[0].activation_memory
-    tensors = [tensor.nbytes for tensor in dict.fromkeys(chain(*copied_in_full(graph)))]
-    spilled = [size for some in spills(graph, chip) for size in (some.loaded, some.stored)]
-    return _once(graph, chip)[0] + sum(least_copying(size, room, one) for size in (*tensors, *spilled))
+    return max(_once(graph, chip) + _spilled(graph, chip), _once(graph, chip, held=True) + again)
 
 
 def least_of_both(graph: Graph, chip: Soc, array: Sequence[float]) -> Floats:
     """For each of `ENGINE_SHARES`, the least sum of that part of the array's cycles and the rest of the DMA's, of any
     plan on a chip of one accelerator whose layers take the array at least as many cycles as `array` says."""
-    return both_engines(graph, chip.accelerators[0], array) + (1 - ENGINE_SHARES) * sum(_once(graph, chip))
+    return both_engines(graph, chip.accelerators[0], array) + (1 - ENGINE_SHARES) * _once(graph, chip, held=True)
 
 
-def _once(graph: Graph, chip: Soc) -> tuple[float, float]:
-    """Cycles of the DMA for all weights, and for inputs and outputs that local memory has room for."""
+def _once(graph: Graph, chip: Soc, *, held: bool = False) -> float:
+    """Cycles of the DMA for all weights, inputs and outputs once; if `held`, for those that have room."""
     (one,), room = chip.accelerators, chip.accelerators[0].activation_memory
     tensors = [tensor.nbytes for tensor in dict.fromkeys(chain(*copied_in_full(graph)))]
     weights = least_copying(sum(map(weight_bytes, graph.layers)), one.weight_memory, one)
-    return weights, sum(least_copying(size, room, one) for size in tensors if size <= room)
+    return weights + sum(least_copying(size, room, one) for size in tensors if not held or size <= room)
+
+
+def _spilled(graph: Graph, chip: Soc) -> float:
+    """Cycles of the DMA for what is stored and loaded again, whatever the groups (`spills.py`)."""
+    (one,) = chip.accelerators
+    sizes = (size for some in spills(graph, chip) for size in (some.loaded, some.stored))
+    return sum(least_copying(size, one.activation_memory, one) for size in sizes)
 
 
 def least_copying(nbytes: float, memory: int, one: Accelerator) -> float:

@@ -9,11 +9,13 @@ many outputs need: as many pixels of the input (`needs.py`), and the weights of 
 
 Some cycles count before:
 
-- A job may sum over some input channels, or a part of the kernel. Each product counts then, but not the overhead of
-  the group, which another job has again that ends the sum.
+- A job may sum over some input channels. Each product counts then, but not the overhead of the group, which another
+  job has again that ends the sum. (Of a kernel that the array takes at once, a job sums over all of it.)
 - A job inside one row needs no zero points between packed rows, which a copy writes. But u rows done so take as many
   groups as by themselves, and save no more than u rows less have fewer in one line. Packed tiles in the middle of an
-  image need none either, but come behind one in a corner, which does.
+  image need none either, but come behind one in a corner, which does. Where the layer's image is known to lie packed,
+  for it alone, no job is done before the first copy (`packed_images.py`).
+- More and smaller copies are there earlier, but have more setups.
 - Layers without weights, those whose kernels have to be in parts, and those that a library runs as a whole begin when a
   job of them can (`latency.py`).
 
@@ -25,18 +27,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from math import prod
+from typing import NamedTuple
 
 from byoc_hw.accelerator import Accelerator
-from byoc_hw.graph import Graph, Weighted
+from byoc_hw.graph import Graph, Layer, Weighted
 from byoc_hw.integers import ceil_div
 from byoc_hw.params.pack import PARAMS_BYTES
 from byoc_hw.plan.array.cost import is_pointwise
 from byoc_hw.plan.array.kinds import Window, geometry, parts_of_kernel, rows_at_a_time
-from byoc_hw.plan.array.window import Axis, extents
+from byoc_hw.plan.array.window import extents
 from byoc_hw.plan.bound.needs import any_of, needed_for, read
-from byoc_hw.plan.bound.ways import cover, covers, groups, in_parts, packed_line, packs
+from byoc_hw.plan.bound.packed_images import Lying, PackedImages, sees_zeros
+from byoc_hw.plan.bound.ways import cover, covers, groups, packed_line, packs
 from byoc_hw.plan.bound.windows import AtOnce, loading
 
 _SLICES = 4
@@ -47,51 +50,110 @@ _MOST_GROUPS = 1 << 12
 are so many that it hardly matters which come first."""
 
 
+_MOST_STAGES = 4
+"""The most states of what is loaded that plans may have one after the other: of more, setups are not counted."""
+
+
+class Step(NamedTuple):
+    """From a time on the array may work on a layer at a rate: the part of a cycle that counts. Of a time that is one of
+    the DMA, `copies` has the fewest that it takes, else it is 0."""
+
+    time: float
+    rate: float
+    copies: int = 0
+
+
+Rates = tuple[Step, ...]
+"""The steps of a layer: the rates go up to 1."""
+
+
+def beginnings(images: PackedImages, lying: Lying, before: Sequence[float], at_once: AtOnce) -> list[Rates]:
+    """The rates of each layer on the only accelerator, where images lie in some way; no job of a layer begins before
+    the time in `before`."""
+    found = []
+    for index, (layer, earliest) in enumerate(zip(images.graph.layers, before, strict=True)):
+        one, known = images.hardware(layer, lying), earliest + images.later(layer, lying)
+        steps: list[Step] = []
+        if not images.cycles(layer, lying):
+            steps = _loads(images.graph, one, index, at_once)
+            if sees_zeros(layer, one):
+                steps = _with_fills(layer, one, steps, zeros=images.needs_zeros(layer, lying))
+        found.append(tuple(sorted(step if step.time > known else Step(known, step.rate) for step in steps)))
+    return [rates or (Step(known, 1.0),) for rates, known in zip(found, before, strict=True)]
+
+
+def lost(among: Sequence[Rates], work: float, setup: float = 0.0) -> float:
+    """Cycles from the start that do not count for some layers, until so much work on them is done. A copy more has a
+    `setup`.
+
+    With each further copy, more is loaded. So what is loaded when m earlier copies were of use takes m copies more than
+    the fewest that are of any use, at least, and its own. The best of all such sequences counts.
+    """
+    every = min(one[-1].time for one in among) + _MOST_STAGES * setup  # from then on all cycles count
+    steps = sorted({step for one in among if one[0].time <= every for step in one})
+    fewest = min((copies for _, rate, copies in steps if rate and copies), default=0)
+    more = max((copies for _, _, copies in steps), default=0) - fewest
+    free = [(time, rate) for time, rate, copies in steps if not copies]
+    loaded: list[tuple[float, float]] = []
+    for time, rate, copies in steps:
+        if copies and rate > (loaded[-1][1] if loaded else 0.0):
+            loaded.append((time, rate))
+    best, states = float("inf"), {-1: _Spent(0.0, 0.0, work)}
+    for stage in range(_MOST_STAGES + 1):
+        late = max(stage - more, 0) * setup
+        states = {at: spent for at, spent in states.items() if spent.idle < best}
+        following: dict[int, _Spent] = {}
+        for at, spent in states.items():
+            known = loaded[at][1] if at >= 0 else 0.0
+            if stage == _MOST_STAGES:
+                coming = [*free, *((time + late, rate) for time, rate in loaded[at + 1 :])]
+                best = min(best, spent.until(float("inf"), known, coming).idle)
+                continue
+            best = min(best, spent.until(float("inf"), known, free).idle)
+            for other in range(at + 1, len(loaded)):
+                then = spent.until(loaded[other][0] + late, known, free)
+                if other not in following or then.idle < following[other].idle:
+                    following[other] = then
+        states = following
+    return best
+
+
 @dataclass(frozen=True)
-class Rates:
-    """How much of a cycle counts that the array spends on a layer: from each of `times` on the rate beside it. The
-    times go up, and the rates to 1."""
+class _Spent:
+    """The cycles so far, those of them that do not count, and the work that is left."""
 
-    times: tuple[float, ...]
-    rates: tuple[float, ...]
+    time: float
+    idle: float
+    left: float
 
-    def at(self, time: float) -> float:
-        return max((rate for begin, rate in zip(self.times, self.rates, strict=True) if begin <= time), default=0.0)
-
-
-def beginnings(graph: Graph, one: Accelerator, before: Sequence[float], at_once: AtOnce) -> list[Rates]:
-    """The rates of each layer on the only accelerator; no job of a layer begins before the time in `before`."""
-    return [_rates(graph, one, index, known, at_once) for index, known in enumerate(before)]
-
-
-def lost(among: Sequence[Rates], work: float) -> float:
-    """Cycles from the start that do not count for some layers, until so much work on them is done."""
-    every = min(one.times[-1] for one in among)  # from then on all cycles count
-    early = [one for one in among if one.times[0] < every]
-    times = [*sorted({time for one in early for time in one.times if time < every}), every]
-    idle, left = times[0], work
-    for time, until in pairwise(times):
-        rate = max(one.at(time) for one in early)
-        if (until - time) * rate >= left:
-            return idle + left / rate - left
-        idle, left = idle + (until - time) * (1 - rate), left - (until - time) * rate
-    return idle
+    def until(self, end: float, rate: float, coming: Sequence[tuple[float, float]]) -> _Spent:
+        """The same at a later time, where the array works at a rate, or at one of those that come at some times."""
+        time, idle, left = self.time, self.idle, self.left
+        for then in (*sorted(at for at, _ in coming if time < at < end), end):
+            rate = max([rate, *(some for at, some in coming if at <= time)])
+            done = (then - time) * rate if rate else 0.0
+            if left <= done:
+                return _Spent(end, idle + (left / rate - left if left else 0.0), 0.0)
+            idle, left, time = idle + (then - time) - done, left - done, then
+        return _Spent(end, idle, left)
 
 
-def _rates(graph: Graph, one: Accelerator, index: int, known: float, at_once: AtOnce) -> Rates:
-    """The rates of a layer of which no job begins before a time that is known."""
+def _loads(graph: Graph, one: Accelerator, index: int, at_once: AtOnce) -> list[Step]:
+    """The steps of a layer by what is loaded; none where a job of it counts in full."""
     layer = graph.layers[index]
     if one.runs_whole(layer) or not isinstance(layer, Weighted) or len(parts_of_kernel(layer, one)) > 1:
-        return Rates((known,), (1.0,))
+        return []
     form = geometry(layer)
     assert isinstance(form, Window), "layers with weights have one"
     pixels = min(pixels_at_once(layer, one, turned) for turned in (False, True))
     channels = _movable(layer.group_channels, min(rows_at_a_time(layer, one), layer.group_channels))
     slices = sorted({1, *(ceil_div(_depth(form) * part, _SLICES) for part in range(1, _SLICES + 1))})
-    times = [known, *(max(known, _loaded(graph, one, index, (pixels, channels), inputs, at_once)) for inputs in slices)]
-    least = 1 / prod(layer.filter) if in_parts(layer, one) else 1.0
-    rates = [*(_rate_of(layer, one, inputs - least) for inputs in slices), 1.0]
-    return _with_fills(layer, one, Rates(tuple(times), tuple(rates)), known)
+    rates = [*(_rate_of(layer, one, inputs - 1) for inputs in slices[1:]), 1.0]  # with one more, the next step begins
+    return [
+        Step(time, rate, copies)
+        for inputs, rate in zip(slices, rates, strict=True)
+        for time, copies in [_loaded(graph, one, index, (pixels, channels), inputs, at_once)]
+    ]
 
 
 def _rate_of(layer: Weighted, one: Accelerator, inputs: float) -> float:
@@ -113,41 +175,17 @@ def _depth(form: Window) -> int:
     return form.in_channels if form.sums else 1
 
 
-def _with_fills(layer: Weighted, one: Accelerator, rates: Rates, known: float) -> Rates:
-    """The same where rows lie in one line if the zero points between them are copied first."""
-    if not packs(layer, one) or is_pointwise(layer) or not needs_fills(layer, one):
-        return rates
-    apart = max(_rate_of_rows(layer, one, turned) for turned in (False, True))
-    if in_parts(layer, one):
-        apart = max(apart, _rate_of_middle(layer, one))
-    filled = [max(time + one.dma_setup + 1, known) for time in rates.times]
-    both = Rates((*rates.times, *filled), (*(rate * apart for rate in rates.rates), *rates.rates))
-    times = sorted(set(both.times))
-    return Rates(tuple(times), tuple(both.at(time) for time in times))
-
-
-def needs_fills(layer: Weighted, one: Accelerator) -> bool:
-    """Whether jobs over packed rows need zero points between the rows, if they save anything. Jobs over the columns of
-    the kernel that never see padding need none; those over the others, on both sides, are inside a row then, and take
-    more than is saved, unless the middle of the kernel is wide."""
-    form = geometry(layer)
-    assert isinstance(form, Window), "layers with weights have one"
-    axes = form.rows, form.columns
-    padded = all(min(axis.before, axis.after) > 0 for axis in axes)
-    return padded and (not in_parts(layer, one) or all(_middle(axis) <= 2 for axis in axes))
-
-
-def _middle(axis: Axis) -> int:
-    """The places of a window along an axis that never see padding."""
-    return axis.kernel - axis.before - axis.after
-
-
-def _rate_of_middle(layer: Weighted, one: Accelerator) -> float:
-    """The part of a group's cycles that counts at most, where it sums over the middle of a kernel alone."""
-    form = geometry(layer)
-    assert isinstance(form, Window), "layers with weights have one"
-    part = max(max(_middle(axis), 0) / axis.kernel for axis in (form.rows, form.columns))
-    return _rate_of(layer, one, part * _depth(form))
+def _with_fills(layer: Layer, one: Accelerator, steps: Sequence[Step], *, zeros: bool) -> list[Step]:
+    """The same where rows lie in one line if the zero points between them are copied first: before any job, if
+    `zeros`, or before those over several rows."""
+    assert isinstance(layer, Weighted), "others see none"
+    apart = 0.0 if zeros else max(_rate_of_rows(layer, one, turned) for turned in (False, True))
+    filled = one.dma_setup + 1
+    return [
+        some
+        for time, rate, copies in steps
+        for some in (Step(time, rate * apart, copies), Step(time + filled, rate, copies + 1))
+    ]
 
 
 def _rate_of_rows(layer: Weighted, one: Accelerator, turned: bool) -> float:
@@ -197,9 +235,9 @@ def marks(rows: int, length: int, apart: int, columns: int) -> int:
 
 def _loaded(
     graph: Graph, one: Accelerator, index: int, outputs: tuple[int, int], inputs: int, at_once: AtOnce
-) -> float:
+) -> tuple[float, int]:
     """The least cycles of copies before so many pixels and channels of a layer's output can be summed over so many
-    input channels."""
+    input channels, and the number of these copies."""
     layer = graph.layers[index]
     form = geometry(layer)
     assert isinstance(layer, Weighted), "it has weights"
@@ -211,4 +249,6 @@ def _loaded(
         first = {tensor: need and replace(need, channels=inputs) for tensor, need in first.items()}
     nbytes = prod(layer.filter) * inputs * layer.weights.bits / 8
     params = PARAMS_BYTES if inputs == _depth(form) else 0
-    return loading(graph, one, needed_for(graph, index, first), channels * (nbytes + params), at_once)
+    needed = needed_for(graph, index, first)
+    inputs_needed = sum(tensor not in graph.made for tensor in needed)
+    return loading(graph, one, needed, channels * (nbytes + params), at_once), inputs_needed + 1

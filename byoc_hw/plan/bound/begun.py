@@ -2,8 +2,8 @@
 
 Whatever constants are in the local memories: copies in front of the region bring them there, too. With these it is a
 plan that begins from nothing, so it takes at least the bound of the region by itself, less the cycles of the copies.
-One copy for each local memory is enough: constants lie in flash as the plan wants. And no plan takes fewer cycles than
-with a DMA that copies anything in a cycle.
+One copy for each local memory is enough, as constants lie in flash as the plan wants, and one more for zero points.
+And no plan takes fewer cycles than with a DMA that copies anything in a cycle.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ def bound_of_inference(graphs: Sequence[Graph], one: Accelerator) -> int:
 
 
 def _most_copied(graph: Graph, one: Accelerator) -> list[int]:
-    """Cycles of copies that bring as many constants as can be there."""
+    """Cycles of copies that bring as many constants as can be there. Zero points have one more: the bound of a region
+    counts two copies for those around packed images and between their rows."""
     weights = min(ceil(sum(map(weight_bytes, graph.layers))), one.weight_memory)
-    return [copy_cycles(nbytes, 1, one) for nbytes in (weights, one.activation_memory) if nbytes]
+    sizes = (weights, one.activation_memory, one.packed_rows and 1)
+    return [copy_cycles(nbytes, 1, one) for nbytes in sizes if nbytes]

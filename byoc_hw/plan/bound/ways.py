@@ -216,11 +216,6 @@ def _fewest_in_line(layer: Weighted, accelerator: Accelerator, turned: bool) -> 
     return cover(*packed_line(layer, turned), accelerator.array_columns)
 
 
-def in_parts(layer: Layer, accelerator: Accelerator) -> bool:
-    """Whether jobs of a layer may be over parts of its kernel, however small it is."""
-    return layer.kind in accelerator.limits and accelerator.limits[layer.kind].kernel_parts
-
-
 def packed_line(layer: Weighted, turned: bool) -> tuple[int, int, int]:
     """Rows of outputs, their length, and the least places from one to the next, where they lie in one line."""
     form = geometry(layer)

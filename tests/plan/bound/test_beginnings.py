@@ -8,7 +8,8 @@ import pytest
 from plan_samples import Samples, graph_of
 
 from byoc_hw.accelerator import REFERENCE
-from byoc_hw.plan.bound.beginnings import Rates, _rate_of_rows, beginnings, lost, marks, needs_fills, pixels_at_once
+from byoc_hw.plan.bound.beginnings import Step, _rate_of_rows, beginnings, lost, marks, pixels_at_once
+from byoc_hw.plan.bound.packed_images import Lying, PackedImages, sees_zeros
 from byoc_hw.plan.bound.prices import cycles_bound
 from byoc_hw.plan.bound.ways import cover, groups, packed_line
 from byoc_hw.plan.bound.windows import AtOnce
@@ -16,6 +17,7 @@ from byoc_hw.plan.order.timeline import timeline
 from byoc_hw.plan.region import plan_region
 
 SETUP = REFERENCE.dma_setup
+NOT_AT_ONCE, UNDECIDED = AtOnce(), Lying()
 
 
 def runs_over(places, columns):
@@ -101,11 +103,23 @@ def test_rows_by_themselves_save_no_more_groups_than_their_rate(size, columns):
 
 
 def test_cycles_are_lost_until_all_count():
-    slow, fast = Rates((10, 20, 40), (0.0, 0.5, 1.0)), Rates((30,), (1.0,))
+    slow, fast = (Step(10, 0.0), Step(20, 0.5), Step(40, 1.0)), (Step(30, 1.0),)
     assert lost([slow], 100) == 20 + 20 * 0.5
     assert lost([slow, fast], 100) == 20 + 10 * 0.5
     assert lost([slow], 4) == 20 + 8 - 4  # 8 cycles that count half
     assert lost([fast], 1) == 30
+
+
+def test_each_copy_more_has_a_setup():
+    """Half of the cycles count from 20 on, if what comes until 40 is two copies; or none does before 40."""
+    steps = (Step(20, 0.5, 2), Step(40, 1.0, 2))
+    assert lost([steps], 100, setup=8) == 20 + (20 + 8) * 0.5
+    assert lost([steps], 100, setup=24) == 40
+    assert lost([steps], 4, setup=24) == 20 + 4
+    with_fill = (Step(20, 0.5, 2), Step(40, 1.0, 3))
+    assert lost([with_fill], 100, setup=8) == 20 + 20 * 0.5  # its own copies are enough
+    waits_for_a_job = (Step(20, 0.5), Step(40, 1.0))
+    assert lost([waits_for_a_job], 100, setup=8) == 20 + 20 * 0.5
 
 
 def one_layer(**changes):
@@ -116,24 +130,30 @@ def one_layer(**changes):
     return graph_of([image], [layer], [layer.ofm]), hardware
 
 
+def steps_of(graph, hardware, at_once=NOT_AT_ONCE, lying=UNDECIDED):
+    (steps,) = beginnings(PackedImages(graph, hardware), lying, [0.0], at_once)
+    return steps
+
+
 def test_a_layer_begins_with_the_pixels_and_the_weights_of_a_group():
     """Rows of 6 fill 16 columns once: all 6 pixels of a row are needed, in one channel, and its 9 weights."""
     graph, hardware = one_layer(packed_rows=False)
-    (rates,) = beginnings(graph, hardware, [0.0], AtOnce())
-    assert rates.times[-1] == SETUP + 6 + SETUP + 9 + 12
-    assert rates.rates[-1] == 1
-    (rates,) = beginnings(graph, hardware, [0.0], AtOnce(graph.inputs, 168))
-    assert rates.times[-1] == SETUP + 6 * 6 * 8 + SETUP + 168
+    assert steps_of(graph, hardware) == (Step(SETUP + 6 + SETUP + 9 + 12, 1.0, 2),)
+    assert steps_of(graph, hardware, AtOnce(graph.inputs, 168)) == (Step(SETUP + 6 * 6 * 8 + SETUP + 168, 1.0, 2),)
 
 
 def test_packed_rows_begin_behind_a_copy_of_zero_points():
     graph, hardware = one_layer()
     (layer,) = graph.layers
-    assert needs_fills(layer, hardware)
-    (rates,) = beginnings(graph, hardware, [0.0], AtOnce())
+    assert sees_zeros(layer, hardware)
     pixels = min(pixels_at_once(layer, hardware, turned) for turned in (False, True))
-    assert rates.times[-1] == SETUP + pixels + SETUP + 9 + 12 + SETUP + 1
-    assert max(rates.rates[:-1]) < 1
+    loaded = SETUP + pixels + SETUP + 9 + 12
+    before, behind = steps_of(graph, hardware)
+    assert behind == Step(loaded + SETUP + 1, 1.0, 3)
+    assert before.time == loaded
+    assert 0 < before.rate < 1
+    before, behind = steps_of(graph, hardware, lying=Lying(packed=frozenset(graph.inputs)))
+    assert before.rate == 0
 
 
 def test_jobs_over_some_input_channels_count_but_for_their_overhead():
@@ -141,10 +161,10 @@ def test_jobs_over_some_input_channels_count_but_for_their_overhead():
     image = samples.tensor((1, 4, 4, 8))
     layer = samples.conv2d(image, 8, (1, 1))
     graph, hardware = graph_of([image], [layer], [layer.ofm]), replace(REFERENCE, dma_width=1, limits={})
-    (rates,) = beginnings(graph, hardware, [0.0], AtOnce())
+    *_, before, last = steps_of(graph, hardware)
     products = 7 * (1 + 2)  # of 7 channels of 8: a weight each, and the two cycles of each row of the kernel
-    assert rates.at(rates.times[-1] - 1) == pytest.approx(products / (products + hardware.job_overhead))
-    assert rates.times[-1] == SETUP + 16 * 8 + SETUP + 8 * (8 + 12)
+    assert before.rate == pytest.approx(products / (products + hardware.job_overhead))
+    assert last == Step(SETUP + 16 * 8 + SETUP + 8 * (8 + 12), 1.0, 2)
 
 
 def test_more_and_earlier_copies_have_more_setups():
