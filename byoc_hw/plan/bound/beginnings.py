@@ -67,19 +67,29 @@ Rates = tuple[Step, ...]
 """The steps of a layer: the rates go up to 1."""
 
 
-def beginnings(images: PackedImages, lying: Lying, before: Sequence[float], at_once: AtOnce) -> list[Rates]:
-    """The rates of each layer on the only accelerator, where images lie in some way; no job of a layer begins before
-    the time in `before`."""
-    found = []
-    for index, (layer, earliest) in enumerate(zip(images.graph.layers, before, strict=True)):
+class Beginnings:
+    """The rates of the layers of a region on the only accelerator, in any of the ways that its images lie."""
+
+    def __init__(self, images: PackedImages) -> None:
+        self._images = images
+        self._loads: dict[tuple[int, bool, AtOnce], list[Step]] = {}
+
+    def rates(self, lying: Lying, before: Sequence[float], at_once: AtOnce) -> list[Rates]:
+        """The rates of each layer, of which no job begins before the time in `before`."""
+        return [self._rates(index, lying, earliest, at_once) for index, earliest in enumerate(before)]
+
+    def _rates(self, index: int, lying: Lying, earliest: float, at_once: AtOnce) -> Rates:
+        images, layer = self._images, self._images.graph.layers[index]
         one, known = images.hardware(layer, lying), earliest + images.later(layer, lying)
-        steps: list[Step] = []
-        if not images.cycles(layer, lying):
-            steps = _loads(images.graph, one, index, at_once)
-            if sees_zeros(layer, one):
-                steps = _with_fills(layer, one, steps, zeros=images.needs_zeros(layer, lying))
-        found.append(tuple(sorted(step if step.time > known else Step(known, step.rate) for step in steps)))
-    return [rates or (Step(known, 1.0),) for rates, known in zip(found, before, strict=True)]
+        key = index, one.packed_rows, at_once
+        if key not in self._loads:
+            self._loads[key] = _loads(images.graph, one, index, at_once)
+        steps = self._loads[key]
+        if not steps or images.cycles(layer, lying):
+            return (Step(known, 1.0),)
+        if sees_zeros(layer, one):
+            steps = _with_fills(layer, one, steps, zeros=images.needs_zeros(layer, lying))
+        return tuple(sorted(step if step.time > known else Step(known, step.rate) for step in steps))
 
 
 def lost(among: Sequence[Rates], work: float, setup: float = 0.0) -> float:

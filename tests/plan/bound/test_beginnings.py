@@ -8,7 +8,7 @@ import pytest
 from plan_samples import Samples, graph_of
 
 from byoc_hw.accelerator import REFERENCE
-from byoc_hw.plan.bound.beginnings import Step, _rate_of_rows, beginnings, lost, marks, pixels_at_once
+from byoc_hw.plan.bound.beginnings import Beginnings, Step, _rate_of_rows, lost, marks, pixels_at_once
 from byoc_hw.plan.bound.packed_images import Lying, PackedImages, sees_zeros
 from byoc_hw.plan.bound.prices import cycles_bound
 from byoc_hw.plan.bound.ways import cover, groups, packed_line
@@ -131,7 +131,7 @@ def one_layer(**changes):
 
 
 def steps_of(graph, hardware, at_once=NOT_AT_ONCE, lying=UNDECIDED):
-    (steps,) = beginnings(PackedImages(graph, hardware), lying, [0.0], at_once)
+    (steps,) = Beginnings(PackedImages(graph, hardware)).rates(lying, [0.0], at_once)
     return steps
 
 
@@ -139,7 +139,9 @@ def test_a_layer_begins_with_the_pixels_and_the_weights_of_a_group():
     """Rows of 6 fill 16 columns once: all 6 pixels of a row are needed, in one channel, and its 9 weights."""
     graph, hardware = one_layer(packed_rows=False)
     assert steps_of(graph, hardware) == (Step(SETUP + 6 + SETUP + 9 + 12, 1.0, 2),)
-    assert steps_of(graph, hardware, AtOnce(graph.inputs, 168)) == (Step(SETUP + 6 * 6 * 8 + SETUP + 168, 1.0, 2),)
+    assert steps_of(graph, hardware, AtOnce(tuple(graph.inputs), 168)) == (
+        Step(SETUP + 6 * 6 * 8 + SETUP + 168, 1.0, 2),
+    )
 
 
 def test_packed_rows_begin_behind_a_copy_of_zero_points():
