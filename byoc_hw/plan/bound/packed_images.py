@@ -179,8 +179,8 @@ class PackedImages:
 
     def copied(self, lying: Lying) -> float:
         """Cycles of the DMA for zero points, and for images that are loaded again."""
-        bands = {self._bands[image] for image in lying.packed if not self._read_once(image)}
-        away = {image for image in lying.apart if self._bands[image] in bands and self._follows(image)}
+        packed = {self._bands[image] for image in lying.packed if not self._read_once(image)}
+        away = {image for image in lying.apart if self._bands[image] in packed and self._follows(image)}
         again = sum(self._again(image) for image in lying.both | away)
         images = lying.packed | lying.both
         if not images:
