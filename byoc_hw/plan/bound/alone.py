@@ -30,7 +30,7 @@ import numpy as np
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Graph, Weighted, Whole
-from byoc_hw.plan.bound.beginnings import beginnings, lost
+from byoc_hw.plan.bound.beginnings import Beginnings, lost
 from byoc_hw.plan.bound.latency import Latencies, has_jobs, latencies, least_job, reads_all
 from byoc_hw.plan.bound.needs import needed_before
 from byoc_hw.plan.bound.packed_images import Lying, PackedImages
@@ -56,7 +56,8 @@ def cycles_alone(graph: Graph, chip: Soc) -> int:
     """Cycles that no plan of a region on a chip of one accelerator goes below: of the ways that its images can lie, the
     best. Ways are decided image by image, where that takes the fewest cycles so far."""
     images = PackedImages(graph, chip.accelerators[0])
-    first = _Engines(graph, chip, images, Lying())
+    beginnings = Beginnings(images)
+    first = _Engines(graph, chip, images, beginnings, Lying())
     found = [(first.least(*images.copied(Lying())), 0, Lying())]
     for number in range(1, _MOST_WAYS, 3):
         cycles, _, lying = found[0]
@@ -65,7 +66,7 @@ def cycles_alone(graph: Graph, chip: Soc) -> int:
             break
         heappop(found)
         for way, one in enumerate(ways):
-            engines = first if one.some else _Engines(graph, chip, images, one, first.both)
+            engines = first if one.some else _Engines(graph, chip, images, beginnings, one, first.both)
             heappush(found, (max(cycles, engines.least(*images.copied(one))), number + way, one))
             if found[0][0] == cycles and one.some:
                 break  # others take no fewer
@@ -76,7 +77,15 @@ class _Engines:
     """The array and the DMA of an accelerator, where images lie in some way; `both` is what `least_of_both` finds, by
     default for this way."""
 
-    def __init__(self, graph: Graph, chip: Soc, images: PackedImages, lying: Lying, both: Floats | None = None) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        chip: Soc,
+        images: PackedImages,
+        beginnings: Beginnings,
+        lying: Lying,
+        both: Floats | None = None,
+    ) -> None:
         (one,), works = chip.accelerators, [images.work(layer, lying) for layer in graph.layers]
         ones = [images.hardware(layer, lying) for layer in graph.layers]
         times = latencies(graph, chip, works, [True] * len(works))
@@ -90,7 +99,7 @@ class _Engines:
         self._known = max(times.least, self._around + max(sum(blocks), _late(graph, one, blocks, partly)))
         self.both = least_of_both(graph, chip, blocks) if both is None else both
         self._graph, self._one, self._array = graph, one, array
-        self._images, self._lying = images, lying
+        self._beginnings, self._lying = beginnings, lying
         self._before, self._behind = (
             [min(some.values(), default=0.0) for some in each] for each in (times.before, times.behind)
         )
@@ -125,7 +134,7 @@ class _Engines:
         found = []
         for chosen in product(*((False, True) if some else (False,) for some in may)):
             inputs, weights, outputs = chosen
-            at_once = AtOnce(self._inputs if inputs else (), self._weights * weights)
+            at_once = AtOnce(tuple(self._inputs) if inputs else (), self._weights * weights)
             earlier = copied + (sum(may) - sum(chosen)) * one.dma_setup
             found.append(max(least, earlier, self._working(at_once, outputs) if any(chosen) else 0.0))
         return min(found)
@@ -134,7 +143,7 @@ class _Engines:
         """The longest that the array takes for a set of layers, with what is before it and behind; `at_once` comes in
         one copy each, and so do `outputs`."""
         behind = self._ways_behind() if outputs else self._behind
-        rates = beginnings(self._images, self._lying, self._earliest(at_once), at_once)
+        rates = self._beginnings.rates(self._lying, self._earliest(at_once), at_once)
         every = [one[-1].time for one in rates]
         layers = [at for at, cycles in enumerate(self._array) if cycles]
         if not layers:

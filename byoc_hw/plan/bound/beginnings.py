@@ -54,7 +54,7 @@ _MOST_STAGES = 4
 """The most states of what is loaded that plans may have one after the other: of more, setups are not counted."""
 
 
-class Step(NamedTuple):
+class Pace(NamedTuple):
     """From a time on the array may work on a layer at a rate: the part of a cycle that counts. Of a time that is one of
     the DMA, `copies` has the fewest that it takes, else it is 0."""
 
@@ -63,23 +63,33 @@ class Step(NamedTuple):
     copies: int = 0
 
 
-Rates = tuple[Step, ...]
+Rates = tuple[Pace, ...]
 """The steps of a layer: the rates go up to 1."""
 
 
-def beginnings(images: PackedImages, lying: Lying, before: Sequence[float], at_once: AtOnce) -> list[Rates]:
-    """The rates of each layer on the only accelerator, where images lie in some way; no job of a layer begins before
-    the time in `before`."""
-    found = []
-    for index, (layer, earliest) in enumerate(zip(images.graph.layers, before, strict=True)):
+class Beginnings:
+    """The rates of the layers of a region on the only accelerator, in any of the ways that its images lie."""
+
+    def __init__(self, images: PackedImages) -> None:
+        self._images = images
+        self._loads: dict[tuple[int, bool, AtOnce], list[Pace]] = {}
+
+    def rates(self, lying: Lying, before: Sequence[float], at_once: AtOnce) -> list[Rates]:
+        """The rates of each layer, of which no job begins before the time in `before`."""
+        return [self._rates(index, lying, earliest, at_once) for index, earliest in enumerate(before)]
+
+    def _rates(self, index: int, lying: Lying, earliest: float, at_once: AtOnce) -> Rates:
+        images, layer = self._images, self._images.graph.layers[index]
         one, known = images.hardware(layer, lying), earliest + images.later(layer, lying)
-        steps: list[Step] = []
-        if not images.cycles(layer, lying):
-            steps = _loads(images.graph, one, index, at_once)
-            if sees_zeros(layer, one):
-                steps = _with_fills(layer, one, steps, zeros=images.needs_zeros(layer, lying))
-        found.append(tuple(sorted(step if step.time > known else Step(known, step.rate) for step in steps)))
-    return [rates or (Step(known, 1.0),) for rates, known in zip(found, before, strict=True)]
+        key = index, one.packed_rows, at_once
+        if key not in self._loads:
+            self._loads[key] = _loads(images.graph, one, index, at_once)
+        steps = self._loads[key]
+        if not steps or images.cycles(layer, lying):
+            return (Pace(known, 1.0),)
+        if sees_zeros(layer, one):
+            steps = _with_fills(layer, one, steps, zeros=images.needs_zeros(layer, lying))
+        return tuple(sorted(step if step.time > known else Pace(known, step.rate) for step in steps))
 
 
 def lost(among: Sequence[Rates], work: float, setup: float = 0.0) -> float:
@@ -138,7 +148,7 @@ class _Spent:
         return _Spent(end, idle, left)
 
 
-def _loads(graph: Graph, one: Accelerator, index: int, at_once: AtOnce) -> list[Step]:
+def _loads(graph: Graph, one: Accelerator, index: int, at_once: AtOnce) -> list[Pace]:
     """The steps of a layer by what is loaded; none where a job of it counts in full."""
     layer = graph.layers[index]
     if one.runs_whole(layer) or not isinstance(layer, Weighted) or len(parts_of_kernel(layer, one)) > 1:
@@ -150,7 +160,7 @@ def _loads(graph: Graph, one: Accelerator, index: int, at_once: AtOnce) -> list[
     slices = sorted({1, *(ceil_div(_depth(form) * part, _SLICES) for part in range(1, _SLICES + 1))})
     rates = [*(_rate_of(layer, one, inputs - 1) for inputs in slices[1:]), 1.0]  # with one more, the next step begins
     return [
-        Step(time, rate, copies)
+        Pace(time, rate, copies)
         for inputs, rate in zip(slices, rates, strict=True)
         for time, copies in [_loaded(graph, one, index, (pixels, channels), inputs, at_once)]
     ]
@@ -175,7 +185,7 @@ def _depth(form: Window) -> int:
     return form.in_channels if form.sums else 1
 
 
-def _with_fills(layer: Layer, one: Accelerator, steps: Sequence[Step], *, zeros: bool) -> list[Step]:
+def _with_fills(layer: Layer, one: Accelerator, steps: Sequence[Pace], *, zeros: bool) -> list[Pace]:
     """The same where rows lie in one line if the zero points between them are copied first: before any job, if
     `zeros`, or before those over several rows."""
     assert isinstance(layer, Weighted), "others see none"
@@ -184,7 +194,7 @@ def _with_fills(layer: Layer, one: Accelerator, steps: Sequence[Step], *, zeros:
     return [
         some
         for time, rate, copies in steps
-        for some in (Step(time, rate * apart, copies), Step(time + filled, rate, copies + 1))
+        for some in (Pace(time, rate * apart, copies), Pace(time + filled, rate, copies + 1))
     ]
 
 

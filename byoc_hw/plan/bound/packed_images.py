@@ -180,8 +180,8 @@ class PackedImages:
     def copied(self, lying: Lying) -> tuple[float, float]:
         """Cycles of the DMA for zero points; and for images that are moved to and from main memory, or for the zero
         points that this saves."""
-        bands = {self._bands[image] for image in lying.packed if not self._read_once(image)}
-        away = {image for image in lying.apart if self._bands[image] in bands and self._follows(image)}
+        packed = {self._bands[image] for image in lying.packed if not self._read_once(image)}
+        away = {image for image in lying.apart if self._bands[image] in packed and self._follows(image)}
         again = sum(self._again(image) for image in lying.both | away)
         images = lying.packed | lying.both
         if not images:

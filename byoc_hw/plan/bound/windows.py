@@ -11,7 +11,7 @@ of layers that are tried are those that begin late, and are far from the job.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations_with_replacement, product
 from math import ceil, comb
@@ -40,7 +40,7 @@ _TIMES_OF_ALL = 32
 class AtOnce:
     """What comes in one copy each: some of the region's inputs, and weights of so many bytes, or 0 bytes."""
 
-    inputs: Collection[Tensor] = ()
+    inputs: tuple[Tensor, ...] = ()
     weights: float = 0.0
 
 

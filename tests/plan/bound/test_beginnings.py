@@ -8,7 +8,7 @@ import pytest
 from plan_samples import Samples, graph_of
 
 from byoc_hw.accelerator import REFERENCE
-from byoc_hw.plan.bound.beginnings import Step, _rate_of_rows, beginnings, lost, marks, pixels_at_once
+from byoc_hw.plan.bound.beginnings import Beginnings, Pace, _rate_of_rows, lost, marks, pixels_at_once
 from byoc_hw.plan.bound.packed_images import Lying, PackedImages, sees_zeros
 from byoc_hw.plan.bound.prices import cycles_bound
 from byoc_hw.plan.bound.ways import cover, groups, packed_line
@@ -103,7 +103,7 @@ def test_rows_by_themselves_save_no_more_groups_than_their_rate(size, columns):
 
 
 def test_cycles_are_lost_until_all_count():
-    slow, fast = (Step(10, 0.0), Step(20, 0.5), Step(40, 1.0)), (Step(30, 1.0),)
+    slow, fast = (Pace(10, 0.0), Pace(20, 0.5), Pace(40, 1.0)), (Pace(30, 1.0),)
     assert lost([slow], 100) == 20 + 20 * 0.5
     assert lost([slow, fast], 100) == 20 + 10 * 0.5
     assert lost([slow], 4) == 20 + 8 - 4  # 8 cycles that count half
@@ -112,13 +112,13 @@ def test_cycles_are_lost_until_all_count():
 
 def test_each_copy_more_has_a_setup():
     """Half of the cycles count from 20 on, if what comes until 40 is two copies; or none does before 40."""
-    steps = (Step(20, 0.5, 2), Step(40, 1.0, 2))
+    steps = (Pace(20, 0.5, 2), Pace(40, 1.0, 2))
     assert lost([steps], 100, setup=8) == 20 + (20 + 8) * 0.5
     assert lost([steps], 100, setup=24) == 40
     assert lost([steps], 4, setup=24) == 20 + 4
-    with_fill = (Step(20, 0.5, 2), Step(40, 1.0, 3))
+    with_fill = (Pace(20, 0.5, 2), Pace(40, 1.0, 3))
     assert lost([with_fill], 100, setup=8) == 20 + 20 * 0.5  # its own copies are enough
-    waits_for_a_job = (Step(20, 0.5), Step(40, 1.0))
+    waits_for_a_job = (Pace(20, 0.5), Pace(40, 1.0))
     assert lost([waits_for_a_job], 100, setup=8) == 20 + 20 * 0.5
 
 
@@ -131,15 +131,17 @@ def one_layer(**changes):
 
 
 def steps_of(graph, hardware, at_once=NOT_AT_ONCE, lying=UNDECIDED):
-    (steps,) = beginnings(PackedImages(graph, hardware), lying, [0.0], at_once)
+    (steps,) = Beginnings(PackedImages(graph, hardware)).rates(lying, [0.0], at_once)
     return steps
 
 
 def test_a_layer_begins_with_the_pixels_and_the_weights_of_a_group():
     """Rows of 6 fill 16 columns once: all 6 pixels of a row are needed, in one channel, and its 9 weights."""
     graph, hardware = one_layer(packed_rows=False)
-    assert steps_of(graph, hardware) == (Step(SETUP + 6 + SETUP + 9 + 12, 1.0, 2),)
-    assert steps_of(graph, hardware, AtOnce(graph.inputs, 168)) == (Step(SETUP + 6 * 6 * 8 + SETUP + 168, 1.0, 2),)
+    assert steps_of(graph, hardware) == (Pace(SETUP + 6 + SETUP + 9 + 12, 1.0, 2),)
+    assert steps_of(graph, hardware, AtOnce(tuple(graph.inputs), 168)) == (
+        Pace(SETUP + 6 * 6 * 8 + SETUP + 168, 1.0, 2),
+    )
 
 
 def test_packed_rows_begin_behind_a_copy_of_zero_points():
@@ -149,7 +151,7 @@ def test_packed_rows_begin_behind_a_copy_of_zero_points():
     pixels = min(pixels_at_once(layer, hardware, turned) for turned in (False, True))
     loaded = SETUP + pixels + SETUP + 9 + 12
     before, behind = steps_of(graph, hardware)
-    assert behind == Step(loaded + SETUP + 1, 1.0, 3)
+    assert behind == Pace(loaded + SETUP + 1, 1.0, 3)
     assert before.time == loaded
     assert 0 < before.rate < 1
     before, behind = steps_of(graph, hardware, lying=Lying(packed=frozenset(graph.inputs)))
@@ -164,7 +166,7 @@ def test_jobs_over_some_input_channels_count_but_for_their_overhead():
     *_, before, last = steps_of(graph, hardware)
     products = 7 * (1 + 2)  # of 7 channels of 8: a weight each, and the two cycles of each row of the kernel
     assert before.rate == pytest.approx(products / (products + hardware.job_overhead))
-    assert last == Step(SETUP + 16 * 8 + SETUP + 8 * (8 + 12), 1.0, 2)
+    assert last == Pace(SETUP + 16 * 8 + SETUP + 8 * (8 + 12), 1.0, 2)
 
 
 def test_more_and_earlier_copies_have_more_setups():
