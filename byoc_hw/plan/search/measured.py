@@ -61,7 +61,9 @@ class MeasuredRuns:
 
     def __init__(self, mapped: MappedGraph, alone: Alone, known: Known) -> None:
         self.mapped, self._alone, self._grouping = mapped, alone, Grouping(mapped, known=known).further()
-        self._groupings = self._grouping, self._grouping.further(halos=True), self._grouping.further(fine=True)
+        self._groupings = [*_further(self._grouping)]
+        if (other := self._grouping.without_sums()).blocks != self._grouping.blocks:
+            self._groupings += _further(other)
         self._layers, self._of = mapped.mapping.layers, mapped.storages.of
         order = self._grouping.order
         self._starts = [0, *order[1:], len(self._layers)]
@@ -223,6 +225,11 @@ def least_one_by_one(mapped: MappedGraph) -> float:
     """Cycles that no plan of each layer alone goes below."""
     layers, works = mapped.mapping.layers, mapped.mapping.works
     return sum(_least_alone(index, mapped) for index in range(len(layers)) if works(index))
+
+
+def _further(grouping: Grouping) -> tuple[Grouping, ...]:
+    """A grouping with patches, with halos that are kept, and with finer patches."""
+    return grouping.further(), grouping.further(halos=True), grouping.further(fine=True)
 
 
 def _takes_turns(group: Group) -> bool:
