@@ -82,7 +82,8 @@ def test_blocks_without_sums_have_all_input_channels_where_these_fit(layer, memo
     if known is None or known.depth == layer.in_channels:
         assert found == known
     elif fits(layer, Blocks(1, layer.in_channels), 1, hardware):
-        assert found.depth == layer.in_channels and fits(layer, found, 1, hardware)
+        assert found.depth == layer.in_channels
+        assert fits(layer, found, 1, hardware)
         assert psum_bytes(layer, known, 36, hardware) > psum_bytes(layer, found, 36, hardware) == 0
 
 
