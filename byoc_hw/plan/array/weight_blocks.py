@@ -46,6 +46,18 @@ def cut(layer: Layer, accelerator: Accelerator, share: int | None = None) -> Blo
     return _cut(_Alike(layer, layer.kind, layer.weights.bits, geometry(layer), extents(layer.ofm)), accelerator, share)
 
 
+def cut_without_sums(layer: Layer, accelerator: Accelerator) -> Blocks | None:
+    """The same with blocks of all input channels, of which two or one fit at once: local memory has no partial sums.
+    Those of `cut` where no such block fits."""
+    found = cut(layer, accelerator)
+    if not isinstance(layer, Weighted) or found is None or found.depth == layer.in_channels:
+        return found
+    deep = [blocks for blocks in _candidates(layer, accelerator) if blocks.depth == layer.in_channels]
+    possible = [Blocks(layer.out_channels, layer.in_channels), *deep]
+    fitting = (_cheapest(layer, possible, part, accelerator) for part in SHARES[1:])
+    return next((blocks for blocks in fitting if blocks is not None), found)
+
+
 @dataclass(frozen=True)
 class _Alike:
     """A layer; of layers whose weights are cut alike any equals the others."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple
 
+from byoc_hw.graph import Layer
 from byoc_hw.integers import round_up
 from byoc_hw.plan.array.cost import copy_cycles
 from byoc_hw.plan.array.mapped import MappedGraph
@@ -14,6 +15,7 @@ from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.array.weight_blocks import (
     all_bytes,
     cut,
+    cut_without_sums,
     load_cycles,
     local_blocks,
     psum_bytes,
@@ -21,6 +23,7 @@ from byoc_hw.plan.array.weight_blocks import (
     tile_cycles,
 )
 from byoc_hw.plan.array.window import extents, row_bytes
+from byoc_hw.plan.choices import Blocks
 from byoc_hw.plan.work.builder import argument_home, moves, scratch_home
 from byoc_hw.plan.work.rows_needed import RowsOfLayers, Span, Stripe, stripes_of
 
@@ -67,7 +70,7 @@ class Estimates:
     def __init__(self, mapped: MappedGraph) -> None:
         mapping, accelerator = mapped.mapping, mapped.accelerator
         self.accelerator, self.layers = accelerator, mapping.layers
-        self.blocks = tuple(cut(layer, accelerator) for layer in self.layers)
+        self.blocks = tuple(self._cut(layer) for layer in self.layers)
         self.all, self.of = mapped.storages.all, mapped.storages.of
         self.mapping = mapping
         self.unit = accelerator.buffer_alignment
@@ -92,6 +95,10 @@ class Estimates:
         self._tiles: dict[tuple[int, int], tuple[int, int]] = {}
         self._copies: dict[tuple[int, int], int] = {}
         self._row_bytes = [row_bytes(layer.ofm) for layer in self.layers]
+
+    def _cut(self, layer: Layer) -> Blocks | None:
+        """The blocks of a layer's weights."""
+        return cut(layer, self.accelerator)
 
     def touched(self, at: int, stop: int) -> HeldSet:
         """The storages that some layers read or write."""
@@ -353,3 +360,10 @@ class Estimates:
             return copy_cycles(nbytes, 1, self.accelerator)
         run = channels if channels != whole.extents[2] else width * channels
         return copy_cycles(run, max(1, nbytes // run), self.accelerator)
+
+
+class EstimatesWithoutSums(Estimates):
+    """The same with blocks of all input channels, where these fit: tiles have no partial sums beside them."""
+
+    def _cut(self, layer: Layer) -> Blocks | None:
+        return cut_without_sums(layer, self.accelerator)

@@ -21,7 +21,7 @@ from byoc_hw.plan.array.weight_blocks import cut, psum_bytes, tile_cycles
 from byoc_hw.plan.array.window import extents
 from byoc_hw.plan.choices import Blocks, Choices, Group, Tiling
 from byoc_hw.plan.search.alike import AlikeLayers, Known
-from byoc_hw.plan.search.estimate import Estimates, HeldSet
+from byoc_hw.plan.search.estimate import Estimates, EstimatesWithoutSums, HeldSet
 from byoc_hw.plan.search.halo_estimate import KeptHalos
 from byoc_hw.plan.search.main_memory import MainMemoryUse
 from byoc_hw.plan.search.patch_estimate import PatchedGroup
@@ -136,6 +136,14 @@ class Grouping:
         other = copy(self)
         other.alternating, other.fine = self.allowed.resident, fine and self.allowed.patches
         other.patches, other.halos, other.groups = self.allowed.patches, halos and self.allowed.halos, {}
+        return other
+
+    def without_sums(self) -> Grouping:
+        """The same with weights in blocks of all input channels, where these fit."""
+        other = copy(self)
+        other.estimates = self.mapped.shared(EstimatesWithoutSums)
+        other.blocks = other.estimates.blocks
+        other.groups, other._forms, other._in_turns, other._kept = {}, {}, {}, {}
         return other
 
     # ------------------------------------------------------------ everything stays

@@ -17,7 +17,8 @@ from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer
 from byoc_hw.plan.array.mapped import MappedGraph
 from byoc_hw.plan.array.packing import worth_packing_tiles
-from byoc_hw.plan.array.weight_blocks import all_bytes
+from byoc_hw.plan.array.weight_blocks import all_bytes, psum_bytes
+from byoc_hw.plan.array.window import extents
 from byoc_hw.plan.bound.latency import reads_all
 from byoc_hw.plan.bound.ways import least_alone
 from byoc_hw.plan.choices import PIECES, Blocks, Choices, Group
@@ -40,6 +41,9 @@ _GAIN = 0.999
 _NEAR = 1.1
 """How near the cycles of its jobs a run is good enough."""
 
+_SUMS_SHARE = 4
+"""One of so many parts of local memory is a large one for partial sums of a row."""
+
 _TOO_BOLD = 1.5
 """What is put on the estimate of groups that turn out not to fit."""
 
@@ -61,7 +65,9 @@ class MeasuredRuns:
 
     def __init__(self, mapped: MappedGraph, alone: Alone, known: Known) -> None:
         self.mapped, self._alone, self._grouping = mapped, alone, Grouping(mapped, known=known).further()
-        self._groupings = self._grouping, self._grouping.further(halos=True), self._grouping.further(fine=True)
+        self._groupings = [*_further(self._grouping)]
+        if _sums_take_room(self._grouping):
+            self._groupings += _further(self._grouping.without_sums())
         self._layers, self._of = mapped.mapping.layers, mapped.storages.of
         order = self._grouping.order
         self._starts = [0, *order[1:], len(self._layers)]
@@ -223,6 +229,18 @@ def least_one_by_one(mapped: MappedGraph) -> float:
     """Cycles that no plan of each layer alone goes below."""
     layers, works = mapped.mapping.layers, mapped.mapping.works
     return sum(_least_alone(index, mapped) for index in range(len(layers)) if works(index))
+
+
+def _sums_take_room(grouping: Grouping) -> bool:
+    """Whether partial sums of a row of a layer take a large part of local memory."""
+    accelerator, cuts = grouping.accelerator, zip(grouping.layers, grouping.blocks, strict=True)
+    most = max(psum_bytes(layer, blocks, extents(layer.ofm)[1], accelerator) for layer, blocks in cuts)
+    return most * _SUMS_SHARE > accelerator.activation_memory
+
+
+def _further(grouping: Grouping) -> tuple[Grouping, ...]:
+    """A grouping with patches, with halos that are kept, and with finer patches."""
+    return grouping.further(), grouping.further(halos=True), grouping.further(fine=True)
 
 
 def _takes_turns(group: Group) -> bool:

@@ -8,7 +8,15 @@ from byoc_hw.accelerator import DIANA_DIGITAL, TuningSpace
 from byoc_hw.integers import round_up
 from byoc_hw.params.pack import PARAMS_BYTES
 from byoc_hw.plan.array.cost import copy_cycles
-from byoc_hw.plan.array.weight_blocks import all_bytes, cut, fits, load_cycles, params_together, psum_bytes
+from byoc_hw.plan.array.weight_blocks import (
+    all_bytes,
+    cut,
+    cut_without_sums,
+    fits,
+    load_cycles,
+    params_together,
+    psum_bytes,
+)
 from byoc_hw.plan.choices import Blocks, Choices, Group
 from byoc_hw.plan.steps import FLASH, WEIGHTS, Copy
 
@@ -64,6 +72,25 @@ def test_depth_is_sliced_only_where_one_array_of_channels_does_not_fit(layer, me
     blocks = cut(layer, hardware) or whole(layer)
     sliced = blocks.depth < layer.in_channels
     assert sliced <= (not fits(layer, Blocks(hardware.array_rows, layer.in_channels), 3, hardware))
+
+
+@by_layer
+@by_memory
+def test_blocks_without_sums_have_all_input_channels_where_these_fit(layer, memory):
+    hardware = accelerator(weights=memory)
+    known, found = cut(layer, hardware), cut_without_sums(layer, hardware)
+    if known is None or known.depth == layer.in_channels:
+        assert found == known
+    elif fits(layer, Blocks(1, layer.in_channels), 1, hardware):
+        assert found.depth == layer.in_channels
+        assert fits(layer, found, 1, hardware)
+        assert psum_bytes(layer, known, 36, hardware) > psum_bytes(layer, found, 36, hardware) == 0
+
+
+def test_blocks_have_sums_where_no_weights_of_all_input_channels_fit():
+    layer, hardware = LAYERS["dense"], accelerator(weights=100)  # an output has 256 weights of 4 bits
+    assert cut_without_sums(layer, hardware) == cut(layer, hardware)
+    assert cut(layer, hardware).depth < layer.in_channels
 
 
 def test_convolution_is_cut_by_channels_first():

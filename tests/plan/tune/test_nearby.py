@@ -10,6 +10,7 @@ from plan_samples import Samples, accelerator, graph_of
 
 from byoc_hw.accelerator import REFERENCE, TuningSpace
 from byoc_hw.plan.bound.prices import cycles_bound
+from byoc_hw.plan.search.grouping import Grouping
 from byoc_hw.plan.search.measured import MeasuredRuns
 from byoc_hw.plan.search.planner import best_layout
 from byoc_hw.plan.tune import nearby
@@ -50,6 +51,22 @@ def test_weights_of_all_layers_are_in_smaller_blocks_where_the_last_ones_are_wai
     assert estimated.choices.blocks[1] is None
     assert found.choices.blocks[1] is not None
     assert found.cycles < 0.97 * estimated.cycles
+
+
+def test_blocks_of_all_input_channels_leave_room_for_larger_patches(monkeypatch):
+    """Three blocks of the first layer fit weight memory in slices of input channels alone: partial sums take four bytes
+    an output."""
+    samples = Samples()
+    wide = samples.conv2d(samples.tensor((1, 16, 16, 16)), 96, (1, 1))
+    between = samples.depthwise(wide.ofm, (3, 3), (2, 2), (1, 1, 1, 1))
+    layers = [wide, between, samples.conv2d(between.ofm, 32, (1, 1))]
+    graph = graph_of([wide.ifm], layers, [layers[-1].ofm])
+    sizes = {"array_rows": 32, "array_columns": 16, "depthwise_rows": 32, "dma_width": 1}
+    tiny = replace(REFERENCE, activation_memory=2048, weight_memory=1024, **sizes)
+    found = own_layout(graph, tiny)
+    check(graph, tiny)
+    monkeypatch.setattr(Grouping, "without_sums", lambda grouping: grouping)
+    assert found.cycles < 0.7 * own_layout(graph, tiny).cycles
 
 
 def test_tiles_that_take_turns_come_in_pieces():
