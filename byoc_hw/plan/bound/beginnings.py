@@ -9,8 +9,8 @@ many outputs need: as many pixels of the input (`needs.py`), and the weights of 
 
 Some cycles count before:
 
-- A job may sum over some input channels, or a part of the kernel. Each product counts then, but not the overhead of
-  the group, which another job has again that ends the sum.
+- A job may sum over some input channels. Each product counts then, but not the overhead of the group, which another
+  job has again that ends the sum.
 - A job inside one row needs no zero points between packed rows, which a copy writes. But u rows done so take as many
   groups as by themselves, and save no more than u rows less have fewer in one line. Packed tiles in the middle of an
   image need none either, but come behind one in a corner, which does.
@@ -40,7 +40,7 @@ from byoc_hw.plan.bound.ways import cover, covers, groups, in_parts, packed_line
 from byoc_hw.plan.bound.windows import AtOnce, loading
 
 _SLICES = 4
-"""The most numbers of input channels that are told apart, but for all of them."""
+"""The equal parts of the input channels that are told apart, beside the first few."""
 
 _MOST_GROUPS = 1 << 12
 """The most groups of a channel whose marks are moved. Of more, all cycles count from the first output on: the inputs
@@ -87,14 +87,19 @@ def _rates(graph: Graph, one: Accelerator, index: int, known: float, at_once: At
     assert isinstance(form, Window), "layers with weights have one"
     pixels = min(pixels_at_once(layer, one, turned) for turned in (False, True))
     channels = _movable(layer.group_channels, min(rows_at_a_time(layer, one), layer.group_channels))
-    slices = sorted({1, *(ceil_div(_depth(form) * part, _SLICES) for part in range(1, _SLICES + 1))})
+    slices = _told_apart(_depth(form))
     times = [known, *(max(known, _loaded(graph, one, index, (pixels, channels), inputs, at_once)) for inputs in slices)]
-    least = 1 / prod(layer.filter) if in_parts(layer, one) else 1.0
-    rates = [*(_rate_of(layer, one, inputs - least) for inputs in slices), 1.0]
+    rates = [*(_rate_of(layer, one, inputs - 1) for inputs in slices), 1.0]
     return _with_fills(layer, one, Rates(tuple(times), tuple(rates)), known)
 
 
-def _rate_of(layer: Weighted, one: Accelerator, inputs: float) -> float:
+def _told_apart(depth: int) -> list[int]:
+    """Numbers of input channels, up to all: few of them are there early."""
+    few = (1 << power for power in range((depth // _SLICES).bit_length()))
+    return sorted({*few, *(ceil_div(depth * part, _SLICES) for part in range(1, _SLICES + 1))})
+
+
+def _rate_of(layer: Weighted, one: Accelerator, inputs: int) -> float:
     """The part of a group's cycles that counts, where it sums over so many input channels and others are left."""
     products = inputs * _summed(layer, one)
     return products / (products + one.job_overhead) if products else 0.0
@@ -118,8 +123,6 @@ def _with_fills(layer: Weighted, one: Accelerator, rates: Rates, known: float) -
     if not packs(layer, one) or is_pointwise(layer) or not needs_fills(layer, one):
         return rates
     apart = max(_rate_of_rows(layer, one, turned) for turned in (False, True))
-    if in_parts(layer, one):
-        apart = max(apart, _rate_of_middle(layer, one))
     filled = [max(time + one.dma_setup + 1, known) for time in rates.times]
     both = Rates((*rates.times, *filled), (*(rate * apart for rate in rates.rates), *rates.rates))
     times = sorted(set(both.times))
@@ -140,14 +143,6 @@ def needs_fills(layer: Weighted, one: Accelerator) -> bool:
 def _middle(axis: Axis) -> int:
     """The places of a window along an axis that never see padding."""
     return axis.kernel - axis.before - axis.after
-
-
-def _rate_of_middle(layer: Weighted, one: Accelerator) -> float:
-    """The part of a group's cycles that counts at most, where it sums over the middle of a kernel alone."""
-    form = geometry(layer)
-    assert isinstance(form, Window), "layers with weights have one"
-    part = max(max(_middle(axis), 0) / axis.kernel for axis in (form.rows, form.columns))
-    return _rate_of(layer, one, part * _depth(form))
 
 
 def _rate_of_rows(layer: Weighted, one: Accelerator, turned: bool) -> float:

@@ -32,7 +32,7 @@ from byoc_hw.graph import Concat, Graph, Layer, Pad, Reshape, Slice, Transpose, 
 from byoc_hw.plan.array.cost import best_cycles
 from byoc_hw.plan.array.kinds import Product, Run, Window, geometry, parts_of_kernel
 from byoc_hw.plan.bound.needs import whole_sums
-from byoc_hw.plan.bound.ways import LayerWork, able, groups, in_parts
+from byoc_hw.plan.bound.ways import LayerWork, able, groups
 from byoc_hw.plan.bound.windows import Windows
 from byoc_hw.soc import Soc
 from byoc_hw.tensor import Tensor
@@ -211,8 +211,6 @@ def least_job(layer: Layer, accelerator: Accelerator, chip: Soc) -> float:
     form = geometry(layer)
     if isinstance(layer, Weighted) and whole_sums(layer, accelerator, chip):
         return accelerator.job_setup + min(groups(layer, accelerator, turned).cycles for turned in (False, True))
-    if isinstance(layer, Weighted) and len(chip.accelerators) == 1 and in_parts(layer, accelerator):
-        return layer.weights.bits / 8 + 2 + accelerator.job_setup + accelerator.job_overhead
     if isinstance(layer, Weighted) and isinstance(form, Window):
         least = min(
             part.height * part.width * layer.weights.bits / 8 + 2 * min(part.height, part.width)

@@ -17,8 +17,8 @@ weight memory as often as the layer has portions but one. How many portions ther
 - In stripes a layer has what it reads of a stripe, and what it makes if the group reads that, at a time. Rows that it
   computes in all stripes are all rows, so one stripe has at least the average, and reads no fewer rows than as many at
   a border. A layer computes something in each stripe in which the only layer does that reads it; rows that are needed
-  grow from stripe to stripe until all are there, so of several layers the stripes with the fewest are those of all. Where it is known what all readers need, the
-  stripes of each layer count by themselves (`in_stripes.py`).
+  grow from stripe to stripe until all are there, so of several layers the stripes with the fewest are those of all.
+  Where it is known what all readers need, the stripes of each layer count by themselves (`in_stripes.py`).
 - In patches that is so for rows and columns at once, and each patch computes something of all layers. With slices of
   channels, a layer that sums over channels has all of those that it reads of a patch, or partial sums of all that it
   makes. Other tensors between layers are there in slices only, as is the input of a first layer that works channel by

@@ -24,7 +24,7 @@ from byoc_hw.graph import Layer, Weighted
 from byoc_hw.integers import ceil_div
 from byoc_hw.params.pack import PARAMS_BYTES
 from byoc_hw.plan.array.cost import is_pointwise
-from byoc_hw.plan.array.kinds import Product, Run, Window, geometry, rows_at_a_time, sums_channels
+from byoc_hw.plan.array.kinds import Product, Run, Window, geometry, parts_of_kernel, rows_at_a_time, sums_channels
 from byoc_hw.plan.array.packing import may_pack
 from byoc_hw.plan.array.window import Extents, extents
 from byoc_hw.soc import Soc
@@ -217,8 +217,8 @@ def _fewest_in_line(layer: Weighted, accelerator: Accelerator, turned: bool) -> 
 
 
 def in_parts(layer: Layer, accelerator: Accelerator) -> bool:
-    """Whether jobs of a layer may be over parts of its kernel, however small it is."""
-    return layer.kind in accelerator.limits and accelerator.limits[layer.kind].kernel_parts
+    """Whether jobs of a layer are over parts of its kernel: all plans take a kernel at once that the array takes."""
+    return isinstance(geometry(layer), Window) and len(parts_of_kernel(layer, accelerator)) > 1
 
 
 def packed_line(layer: Weighted, turned: bool) -> tuple[int, int, int]:
