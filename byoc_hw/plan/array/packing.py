@@ -21,6 +21,7 @@ from byoc_hw.plan.array.connected import connected
 from byoc_hw.plan.array.cost import best_cycles, copy_cycles, is_pointwise
 from byoc_hw.plan.array.kinds import Run, Window, geometry, job_cycles
 from byoc_hw.plan.array.transfers import Transfer
+from byoc_hw.plan.array.weight_blocks import all_bytes
 from byoc_hw.plan.array.window import Extent, Extents, Place, extents, row_bytes
 from byoc_hw.tensor import Pair, Tensor
 
@@ -132,17 +133,20 @@ def packs_tiles(layer: Layer, accelerator: Accelerator) -> bool:
 
 
 _STRIPE = 4
-"""The rows of a stripe: where local memory has room for two of these, packed stripes are as good as tiles."""
+"""The rows of a stripe: where local memory has room for two of these, packed stripes are as good as tiles, if they do
+not load weights again."""
 
 
 def worth_packing_tiles(layer: Layer, accelerator: Accelerator) -> bool:
-    """Whether tiles with packed rows are tried: where there may be some, and no room for stripes of a few rows."""
+    """Whether tiles with packed rows are tried: where there may be some, and no room for all weights, or for stripes of
+    a few rows."""
     form = geometry(layer)
     if not packs_tiles(layer, accelerator) or not isinstance(form, Window):
         return False
     rows = min(_STRIPE, form.rows.ofm)
     nbytes = form.rows.largest_ifm(rows) * row_bytes(layer.ifm) + rows * row_bytes(layer.ofm)
-    return 2 * nbytes > accelerator.activation_memory
+    weights = all_bytes(layer, None, accelerator)
+    return 2 * nbytes > accelerator.activation_memory or weights > accelerator.weight_memory
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ from byoc_hw.plan.bound.ways import cover, covers, groups, packed_line, packs
 from byoc_hw.plan.bound.windows import AtOnce, loading
 
 _SLICES = 4
-"""The most numbers of input channels that are told apart, but for all of them."""
+"""The equal parts of the input channels that are told apart, beside the first few."""
 
 _MOST_GROUPS = 1 << 12
 """The most groups of a channel whose marks are moved. Of more, all cycles count from the first output on: the inputs
@@ -157,7 +157,7 @@ def _loads(graph: Graph, one: Accelerator, index: int, at_once: AtOnce) -> list[
     assert isinstance(form, Window), "layers with weights have one"
     pixels = min(pixels_at_once(layer, one, turned) for turned in (False, True))
     channels = _movable(layer.group_channels, min(rows_at_a_time(layer, one), layer.group_channels))
-    slices = sorted({1, *(ceil_div(_depth(form) * part, _SLICES) for part in range(1, _SLICES + 1))})
+    slices = _told_apart(_depth(form))
     rates = [*(_rate_of(layer, one, inputs - 1) for inputs in slices[1:]), 1.0]  # with one more, the next step begins
     return [
         Pace(time, rate, copies)
@@ -166,7 +166,13 @@ def _loads(graph: Graph, one: Accelerator, index: int, at_once: AtOnce) -> list[
     ]
 
 
-def _rate_of(layer: Weighted, one: Accelerator, inputs: float) -> float:
+def _told_apart(depth: int) -> list[int]:
+    """Numbers of input channels, up to all: few of them are there early."""
+    few = (1 << power for power in range((depth // _SLICES).bit_length()))
+    return sorted({*few, *(ceil_div(depth * part, _SLICES) for part in range(1, _SLICES + 1))})
+
+
+def _rate_of(layer: Weighted, one: Accelerator, inputs: int) -> float:
     """The part of a group's cycles that counts, where it sums over so many input channels and others are left."""
     products = inputs * _summed(layer, one)
     return products / (products + one.job_overhead) if products else 0.0

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from functools import cache
-from itertools import combinations, product
+from itertools import combinations, pairwise, product
 
 import pytest
 from plan_samples import Samples, graph_of
@@ -195,3 +195,24 @@ def test_a_region_without_jobs_has_a_bound():
     layer = samples.transpose(samples.tensor((1, 4, 5, 3)), (0, 2, 1, 3))
     graph = graph_of([layer.ifm], [layer], [layer.ofm])
     assert 0 < cycles_bound(graph, REFERENCE) <= timeline(plan_region(graph, REFERENCE), REFERENCE).total
+
+
+def test_nothing_counts_before_a_kernel_is_there_that_the_array_takes_at_once():
+    """All plans take it at once, though the accelerator could sum over a part of it."""
+    samples = Samples()
+    image = samples.tensor((1, 16, 16, 1))
+    layer = samples.conv2d(image, 16, (3, 3))
+    graph = graph_of([image], [layer], [layer.ofm])
+    assert REFERENCE.limits["conv2d"].kernel_parts
+    steps = steps_of(graph, REFERENCE)
+    assert [step.rate for step in steps if step.rate] == [1.0]
+
+
+def test_a_few_input_channels_count_early():
+    samples = Samples()
+    image = samples.tensor((1, 16, 16, 64))
+    layer = samples.conv2d(image, 16, (1, 1))
+    graph = graph_of([image], [layer], [layer.ofm])
+    steps = steps_of(graph, REFERENCE)
+    assert len(steps) == 8  # up to 1, 2, 4, 8, 16, 32, 48 and 64 channels
+    assert all(one.time < other.time and one.rate < other.rate for one, other in pairwise(steps))

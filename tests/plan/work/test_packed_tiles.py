@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from plan_check import check
 from plan_samples import Samples, accelerator, single
 
-from byoc_hw.accelerator import DIANA_DIGITAL, KIB, REFERENCE
+from byoc_hw.accelerator import DIANA_DIGITAL, KIB, REFERENCE, SMALL
 from byoc_hw.errors import PlanError
 from byoc_hw.plan.array.packing import packs_tiles
 from byoc_hw.plan.array.tiling import Tiler, tile_geometry
@@ -88,6 +88,17 @@ def test_narrow_tiles_fill_the_columns_of_the_array(width, alignment):
     assert any(group.tiling is not None and group.tiling.packed for group in layout.choices.groups)
     assert layout.cycles < 0.9 * lay_out_region(single(layer), replace(hardware, packed_rows=False)).cycles
     check(single(layer), hardware)
+
+
+def test_a_layer_whose_weights_have_no_room_is_in_packed_tiles():
+    """Stripes of it could be packed, too, but each would load all weights."""
+    samples = Samples()
+    layer = samples.conv2d(samples.tensor((1, 8, 8, 64)), 64, padding=SAME)
+    small = replace(SMALL, activation_memory=12 * KIB, weight_memory=6 * KIB)
+    layout = lay_out_region(single(layer), small)
+    assert all(group.tiling is not None and group.tiling.packed for group in layout.choices.groups)
+    assert layout.cycles < 0.8 * lay_out_region(single(layer), replace(small, packed_rows=False)).cycles
+    check(single(layer), small)
 
 
 def test_estimates_are_those_of_the_plan():
