@@ -6,16 +6,18 @@ layer that the region needs in full, it needs. From how many rows, columns, chan
 
 - the groups that an array takes for them, in the cheapest mapping: those at the end of a line, and those of the last
   channels, are not full;
-- what a lane reads for them, with the rows or columns between two shares that both lanes need;
+- what a lane reads for them, with the rows or columns between two shares that both lanes need; and what of that others
+  have made, where a layer and the one before are cut along different axes;
+- the pixels of each group, where there are no more groups than these take;
 - the weights that its DMA loads: those of its channels, or all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, product
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -25,11 +27,12 @@ from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Conv2d, Dense, Layer, Weighted
 from byoc_hw.integers import ceil_div
 from byoc_hw.plan.array.cost import is_pointwise
-from byoc_hw.plan.array.kinds import Window, geometry
+from byoc_hw.plan.array.kinds import Run, Window, geometry, rows_at_a_time
 from byoc_hw.plan.array.window import Axis, Extents, extents
 from byoc_hw.plan.bound.shares import Shares
 from byoc_hw.plan.bound.ways import Floats, Ints, able, cover, groups, packs, weight_bytes
 from byoc_hw.soc import Soc
+from byoc_hw.tensor import Tensor
 
 if TYPE_CHECKING:
     from byoc_hw.plan.bound.shares import Expr, Var
@@ -78,6 +81,8 @@ class BoxCut:
 def cuts_of(layer: Layer) -> tuple[BoxCut, ...]:
     """The ways to cut a layer; none where nothing is known of them, or the image is large."""
     form = geometry(layer)
+    if isinstance(form, Run):
+        return _cuts_of_run(layer, form)
     if not isinstance(form, Window) or layer.ofm.shape[0] != 1 or len(layer.ofm.shape) not in (2, 4):
         return ()
     whole, inputs = extents(layer.ofm), extents(layer.ifm)[2]
@@ -97,6 +102,16 @@ def cuts_of(layer: Layer) -> tuple[BoxCut, ...]:
     elif isinstance(layer, Dense) or (isinstance(layer, Conv2d) and layer.groups == 1):
         axes.append((_CHANNELS, [0, *[rows[-1] * columns[-1] * inputs] * whole[2]]))
     return tuple(BoxCut(whole, axis, reads if known else []) for axis, reads in axes)
+
+
+def _cuts_of_run(layer: Layer, form: Run) -> tuple[BoxCut, ...]:
+    """The ways to cut an element-wise layer, which needs as much of each of its inputs as it makes."""
+    shape, whole = layer.ofm.shape, extents(layer.ofm)
+    alike = form.each == 1 and all(tensor.data is None and tensor.shape == shape for tensor in layer.inputs)
+    if not alike or len(shape) != 4 or shape[0] != 1 or prod(whole[:2]) > _MOST_PIXELS:
+        return ()
+    cuts = (BoxCut(whole, axis, ()) for axis in (_ROWS, _COLUMNS, _CHANNELS))
+    return tuple(replace(cut, reads=range(0, prod(whole) + 1, cut.each)) for cut in cuts)
 
 
 def _seen(axis: Axis) -> list[int]:
@@ -186,15 +201,31 @@ def _least(ways: Floats) -> Floats:
 # ---------------------------------------------------------------- rules
 
 
+@dataclass(frozen=True)
+class _Boxes:
+    """A layer that is cut in one way, if it is `chosen`: how many rows, columns, channels or pixels each lane has, and
+    how many elements it reads of an input at least."""
+
+    cut: BoxCut
+    chosen: Var
+    many: Sequence[Var]
+    reads: Sequence[Var]
+
+
 class BoxRules:
     """Adds the rules of boxes to the program."""
 
     def __init__(self, shares: Shares) -> None:
         self._shares, self._model = shares, shares.model
+        self._boxes: dict[int, list[_Boxes]] = {index: list(self._layer(index)) for index in shares.of_layer}
         for index in shares.of_layer:
-            self._layer(index)
+            layer = shares.graph.layers[index]
+            for tensor in dict.fromkeys(layer.inputs):
+                made = shares.made.get(tensor, -1)
+                for boxes, others in product(self._boxes[index], self._boxes.get(made, ())):
+                    self._across(index, layer, tensor, boxes, others)
 
-    def _layer(self, index: int) -> None:
+    def _layer(self, index: int) -> Iterator[_Boxes]:
         """A layer is cut along one axis, and each lane has so many rows, columns, channels or pixels of it."""
         model, share, lanes = self._model, self._shares.of_layer[index], self._shares.lanes
         cuts = cuts_of(self._shares.graph.layers[index])
@@ -204,12 +235,15 @@ class BoxRules:
         for cut, way in zip(cuts, chosen, strict=True):
             many = [self._shares.var(cut.extent) for _ in lanes]
             model.add(sum(many) >= cut.extent).only_enforce_if(way)
+            reads = [self._of(cut.reads, one) for one in many] if cut.reads else []
+            boxes = _Boxes(cut, way, many, reads)
             for lane in lanes:
                 model.add(share.elements[lane] == cut.each * many[lane]).only_enforce_if(way)
                 pixels, channels = self._reach(cut, share.any[lane], many[lane])
                 model.add(share.pixels[lane] >= pixels).only_enforce_if(way)
                 model.add(share.channels[lane] >= channels).only_enforce_if(way)
-                self._lane(index, lane, cut, way, many[lane])
+                self._lane(index, lane, boxes)
+            yield boxes
 
     @staticmethod
     def _reach(cut: BoxCut, some: Var, many: Var) -> tuple[Expr, Expr]:
@@ -219,21 +253,75 @@ class BoxRules:
             return height * width * some, 1 * many
         return height * width * many, channels * some
 
-    def _lane(self, index: int, lane: int, cut: BoxCut, way: Var, many: Var) -> None:
+    def _lane(self, index: int, lane: int, boxes: _Boxes) -> None:
         """The cycles of a lane, and what it reads."""
         model, layer, share = self._model, self._shares.graph.layers[index], self._shares.of_layer[index]
-        one = self._shares.chip.accelerators[lane]
+        one, way = self._shares.chip.accelerators[lane], boxes.chosen
         if isinstance(layer, Weighted) and one in able(self._shares.chip, layer):
-            cycles = [int(each) for each in cycles_of_boxes(layer, cut, one)]
-            model.add(share.cycles[lane] >= self._of(cycles, many)).only_enforce_if(way)
-        if cut.reads and layer.ifm in self._shares.loaded:
-            elements, _ = self._shares.loaded[layer.ifm][lane]
-            made = self._shares.of_layer.get(self._shares.made.get(layer.ifm, -1))
-            there = elements if made is None else elements + made.elements[lane]
-            model.add(there >= self._of(cut.reads, many)).only_enforce_if(way)
+            cycles = [int(each) for each in cycles_of_boxes(layer, boxes.cut, one)]
+            model.add(share.cycles[lane] >= self._of(cycles, boxes.many[lane])).only_enforce_if(way)
+            if layer.groups == 1:
+                self._group(index, lane, layer, boxes)
+        for tensor in dict.fromkeys(layer.inputs) if boxes.reads else ():
+            if tensor in self._shares.loaded:
+                elements, _ = self._shares.loaded[tensor][lane]
+                made = self._shares.of_layer.get(self._shares.made.get(tensor, -1))
+                there = elements if made is None else elements + made.elements[lane]
+                model.add(there >= boxes.reads[lane]).only_enforce_if(way)
+
+    def _group(self, index: int, lane: int, layer: Weighted, boxes: _Boxes) -> None:
+        """The pixels of any group of a share.
+
+        Some channels of the share are as far apart as a group has channels, the first one among them. No group has two
+        of these, and each has as many groups as its pixels take. Where the group has one of them, those that are left
+        have the other pixels of that channel; where it has none, there is a group more than they take.
+        """
+        share, one, cut = self._shares.of_layer[index], self._shares.chip.accelerators[lane], boxes.cut
+        largest, others = [groups(layer, one, turned).outputs for turned in (False, True)], [0]
+        for many in range(1, cut.extent + 1):
+            height, width, channels = cut.box(many)
+            blocks = ceil_div(channels, rows_at_a_time(layer, one))
+            upright = _groups_in_lines(layer, one, height, width, turned=False)
+            turned = _groups_in_lines(layer, one, width, height, turned=True)
+            others.append((blocks - 1) * min(upright, turned))
+        pixels, _ = self._reach(cut, share.any[lane], boxes.many[lane])
+        left = share.groups[lane] - 1 - self._of(others, boxes.many[lane])
+        group = share.grouped_pixels[lane] >= pixels - max(largest) * left
+        self._model.add(group).only_enforce_if(boxes.chosen, share.any[lane])
+        self._model.add(share.grouped[lane] >= share.grouped_pixels[lane])
+
+    def _across(self, index: int, layer: Layer, tensor: Tensor, boxes: _Boxes, others: _Boxes) -> None:
+        """A lane that has a share along one axis, of what is cut along another one, has made as large a part of what it
+        reads as of the whole tensor, and loads the rest. Of pixels that it reads at first, with all of their channels,
+        each lane has made as large a part as it has of all channels."""
+        cut, other, model, form = boxes.cut, others.cut, self._model, geometry(layer)
+        sums = isinstance(form, Window) and form.sums
+        if not _crosses(cut.axis, other.axis, sums) or not cut.reads or cut.reads[-1] != tensor.elements:
+            return
+        ways = boxes.chosen, others.chosen
+        for lane in self._shares.lanes:
+            loaded, _ = self._shares.loaded[tensor][lane]
+            missing = self._shares.var(other.extent * tensor.elements)
+            model.add_multiplication_equality(missing, [boxes.reads[lane], other.extent - others.many[lane]])
+            model.add(other.extent * loaded >= missing).only_enforce_if(ways)
+            read = self._shares.at_first.get((index, lane, tensor))
+            parts = self._shares.parts_at_first.get((index, lane, tensor))
+            if sums and other.axis == _CHANNELS and read is not None and parts is not None:
+                for maker, (part, _) in enumerate(parts):
+                    most = self._shares.var(other.extent * tensor.elements)
+                    model.add_multiplication_equality(most, [read, others.many[maker]])
+                    model.add(other.extent * part <= most).only_enforce_if(ways)
 
     def _of(self, values: Sequence[int], many: Var) -> Var:
         """The value for a number."""
         found = self._model.new_int_var(min(values), max(values), "")
         self._model.add_element(many, list(values), found)
         return found
+
+
+def _crosses(axis: int, other: int, sums: bool) -> bool:
+    """Whether what a share reads that is cut along one axis crosses all shares that are cut along another one. A layer
+    that sums over channels reads all of them."""
+    if axis == _CHANNELS:
+        return other != _CHANNELS and not sums
+    return other == _CHANNELS or {axis, other} == {_ROWS, _COLUMNS}

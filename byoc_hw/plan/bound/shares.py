@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from byoc_hw.graph import Graph, Layer
 from byoc_hw.plan.bound.latency import Latencies, copies_of, least_job
+from byoc_hw.plan.bound.seen import PARTS
 from byoc_hw.plan.bound.ways import able
 from byoc_hw.soc import Soc
 from byoc_hw.tensor import Tensor
@@ -24,9 +25,10 @@ class Share:
     """What each lane does of a layer, as variables.
 
     Elements that it computes and uses, whether there are any, pixels and channels among them; cycles of its array for
-    these, and for those that it is the first to compute; and the cycle at which its first job begins. `begin` is the
-    cycle of the first job of any lane, `complete` that at which each element was computed once. Each group of a layer
-    that has groups computes elements, of so many pixels, that the lane uses: `grouped` and `grouped_pixels` at least.
+    these, and for those that it is the first to compute: there are none if it is not `busy`; and the cycle at which its
+    first job begins. `begin` is the cycle of the first job of any lane, `complete` that at which each element was
+    computed once. A layer with groups has so many `groups` on a lane. Each of them computes elements, of so many
+    pixels, that the lane uses: `grouped` and `grouped_pixels` at least.
     """
 
     elements: Sequence[Var]
@@ -35,9 +37,11 @@ class Share:
     channels: Sequence[Var]
     cycles: Sequence[Var]
     first: Sequence[Var]
+    busy: Mapping[int, Var]
     starts: Sequence[Var]
     begin: Var
     complete: Var
+    groups: Sequence[Var]
     grouped: Sequence[Var]
     grouped_pixels: Sequence[Var]
 
@@ -47,8 +51,10 @@ class Shares:
 
     No time is above `most`; `end` is that of the region. `made` has the layers by what they make. `filled` says whether
     a lane's DMA fills the room between rows of a tensor, and `loaded` has, by lane, how many elements of a tensor are
-    copied from main memory, and whether there are any. `at_first` are elements of a tensor that the first job of a
-    layer on a lane reads, and `parts_at_first` those of them that each lane has made, and whether there are any.
+    copied from main memory, and whether there are any; `in_one` whether all of them come in one copy. `last_jobs` has,
+    by lane, the cycles behind its last job, and whether this is one of a layer. `at_first` are elements of a tensor
+    that the first job of a layer on a lane reads, and `parts_at_first` those of them that each lane has made, and
+    whether there are any.
     """
 
     def __init__(self, graph: Graph, chip: Soc, times: Latencies, least: int) -> None:
@@ -64,6 +70,8 @@ class Shares:
         self.of_layer: dict[int, Share] = {}
         self.filled: dict[tuple[Tensor, int], Var] = {}
         self.loaded: dict[Tensor, Sequence[tuple[Var, Var]]] = {}
+        self.in_one: dict[Tensor, Sequence[Var]] = {}
+        self.last_jobs: dict[int, tuple[Var, Mapping[int, Var]]] = {}
         self.at_first: dict[tuple[int, int, Tensor], Var] = {}
         self.parts_at_first: dict[tuple[int, int, Tensor], Sequence[tuple[Var, Var]]] = {}
 
@@ -99,3 +107,8 @@ class Shares:
 def times(count: int, what: Var) -> Expr | int:
     """A variable so many times. None of it is a plain 0: to a constant expression, sums cannot be added."""
     return count * what if count else 0
+
+
+def parts_of_bytes(tensor: Tensor) -> int:
+    """The bytes of an element, in parts."""
+    return tensor.nbytes * PARTS // tensor.elements

@@ -17,7 +17,12 @@ program. CP-SAT proves that no shares take fewer cycles than so many; every rule
   needs the whole, by a copy out and a copy in where it computed nothing of that itself.
 - Of the outputs that a lane has of a layer, each group has at least those that are too many for all its other groups.
   What these need is there before the lane's first job of the layer; where it is a whole tensor, that is complete.
-- An array has nothing to do before its first job.
+- An array has nothing to do before its first job, and what its last one makes is used after that: behind it are the
+  ways behind the layer that this job is of. When a layer is complete, so are those before it: an array has done what it
+  is the first to compute of them since its first job.
+- A lane that has all of the layers takes as long as the only accelerator of a chip, for which there are more rules.
+- A tensor that a lane loads in one copy is there in full before any job reads what others made of it; more copies have
+  more setups.
 - Equal lanes can be exchanged: the first one of them has the largest share of the first layer.
 - A layer is complete when each of its elements was computed once. The outputs that see its last element come after
   that: all groups of them, but for sums that are added up in slices or in parts of the kernel. These are known to be
@@ -31,7 +36,7 @@ The rules of copies are in `sharing_copies.py`, those of boxes in `boxes.py`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from itertools import combinations
 from math import prod
@@ -42,11 +47,13 @@ import numpy as np
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Graph, Layer, Weighted
 from byoc_hw.plan.array.window import extents
+from byoc_hw.plan.bound.alone import cycles_alone
 from byoc_hw.plan.bound.boxes import BoxRules
 from byoc_hw.plan.bound.latency import Latencies, has_jobs, reads_all
 from byoc_hw.plan.bound.needs import Need, needed_before, whole_sums
+from byoc_hw.plan.bound.reloads import loads_again
 from byoc_hw.plan.bound.seen import PARTS, least_inputs, padded_on_all_sides, sees_one
-from byoc_hw.plan.bound.shares import Share, Shares, times
+from byoc_hw.plan.bound.shares import Share, Shares, parts_of_bytes, times
 from byoc_hw.plan.bound.sharing_copies import CopyRules
 from byoc_hw.plan.bound.ways import LayerWork, able, packs
 from byoc_hw.soc import Soc
@@ -61,7 +68,7 @@ MOST_LAYERS = 8
 MOST_LANES = 4
 """The most accelerators of a chip with such a bound: rules are for each choice of them."""
 
-_WORK = 0.2
+_WORK = 0.6
 """The solver's deterministic time, of which one is about a second, for each accelerator beside the first."""
 
 _UNPROBED = 1 << 18
@@ -70,8 +77,9 @@ _UNPROBED = 1 << 18
 _LEAST_WORK = 0.002
 """The deterministic time that each deadline counts at least: the solver reads the program."""
 
-_STEP, _LAST_STEP = 0.16, 0.01
-"""The first step from one deadline to the next, as a part of the known cycles, and the one that is not tried."""
+_STEP, _LONGEST_STEP, _LAST_STEP = 0.08, 0.16, 0.01
+"""The first step from one deadline to the next, as a part of the known cycles, the longest one, and one that is not
+tried."""
 
 
 def cycles_of_sharing(
@@ -123,25 +131,40 @@ class _Program(Shares):
                 self.model.add(elements[one] >= elements[other])  # of the plans with the lanes exchanged, one does so
         self._after = self._needs()
         BoxRules(self)
+        self._one_lane()
         self._complete()
-        self._arrays()
-        CopyRules(self, self._after)
+        complete = {index: self._before_complete(index) for index in self.of_layer}
+        self._arrays(complete)
+        CopyRules(self, self._after, self._time_of)
+
+    def _one_lane(self) -> None:
+        """A lane that has all of the layers takes as long as the only one of a chip; where that loads nothing again, as
+        what is loaded again rests on the order of the layers."""
+        graph, layers = self.graph, self.graph.layers
+        if len(self.of_layer) < len(layers) or not all(tensor in self.made for tensor in graph.outputs):
+            return
+        for lane, one in enumerate(self.chip.accelerators):
+            if all(one in able(self.chip, layer) for layer in layers) and not loads_again(graph, one):
+                least = cycles_alone(graph, Soc((replace(one, name="alone"),)))
+                others = [~share.any[other] for share in self.of_layer.values() for other in self.others(lane)]
+                self.model.add(self.end >= min(least, self.most)).only_enforce_if(others)
 
     def solved(self) -> int:
         """The cycles that are proved to be needed: the latest deadline that was found to leave no solution, and one.
 
-        Deadlines are tried in steps. Where the solver does not know, the next step is half as long: a deadline that is
-        much too early is refuted soon. It looks for contradictions alone (no linear relaxation), which finds them in a
-        tenth of the time, and of small regions probes no variables before, which takes most of the time there.
+        Deadlines are tried in steps. Behind one that is refuted the next step is twice as long, and where the solver
+        does not know, half as long: a deadline that is much too early is refuted soon. It looks for contradictions
+        alone (no linear relaxation), which finds them in a tenth of the time, and of small regions probes no variables
+        before, which takes most of the time there.
         """
         known, most, step, limit = self.least, self.most, _STEP, _WORK * (len(self.lanes) - 1)
         left = limit
         while left > 0 and known < most and step > _LAST_STEP:
             deadline = min(int(known * (1 + step)), (known + most) // 2)
-            status, end, work = self._meets(deadline, min(left, limit / 3))
+            status, end, work = self._meets(deadline, min(left, limit / 2))
             left -= work
             if status == "INFEASIBLE":
-                known = deadline + 1
+                known, step = deadline + 1, min(2 * step, _LONGEST_STEP)
             elif end is not None:
                 most = end
             else:
@@ -176,6 +199,7 @@ class _Program(Shares):
         pixels = [self.var(height * width) for _ in self.lanes]
         depth = [self.var(channels) for _ in self.lanes]
         begin, complete = self.var(), self.var()
+        groups = [self.var(height * width * channels) for _ in self.lanes]
         grouped = [self.var(height * width * channels) for _ in self.lanes]
         grouped_pixels = [self.var(height * width) for _ in self.lanes]
         lanes = [lane for lane in self.lanes if self.chip.accelerators[lane] in able(self.chip, layer)]
@@ -196,7 +220,11 @@ class _Program(Shares):
             every = model.new_bool_var("")
             model.add(sum(pixels[lane] for lane in some) >= height * width).only_enforce_if(every)
             model.add(sum(depth[lane] for lane in self.lanes if lane not in some) >= channels).only_enforce_if(~every)
-        share = Share(elements, any_of, pixels, depth, cycles, first, starts, begin, complete, grouped, grouped_pixels)
+        busy = {lane: model.new_bool_var("") for lane in lanes}
+        share = Share(
+            *(elements, any_of, pixels, depth, cycles, first, busy),
+            *(starts, begin, complete, groups, grouped, grouped_pixels),
+        )
         self._work(index, lanes, share)
         return share
 
@@ -209,7 +237,7 @@ class _Program(Shares):
         for lane in lanes:
             setup = self.chip.accelerators[lane].job_setup
             model.add(done[lane] <= share.elements[lane])
-            busy = model.new_bool_var("")
+            busy = share.busy[lane]
             model.add(done[lane] == 0).only_enforce_if(~busy)
             model.add(share.complete >= share.starts[lane] + share.first[lane]).only_enforce_if(busy)
             model.add(share.cycles[lane] >= share.first[lane] + times(setup, share.any[lane]))
@@ -238,6 +266,7 @@ class _Program(Shares):
                 model.add(every * outputs >= share.elements[lane]).only_enforce_if(way)
                 model.add(share.first[lane] >= cycles * groups[lane]).only_enforce_if(way)
                 model.add(share.cycles[lane] >= cycles * every + times(setup, share.any[lane])).only_enforce_if(way)
+                model.add(share.groups[lane] == every).only_enforce_if(way)
                 others = every * outputs - outputs  # elements of all groups but one, at most
                 model.add(share.grouped[lane] >= share.elements[lane] - others).only_enforce_if(way, share.any[lane])
                 model.add(share.grouped_pixels[lane] * int(cover.channels[at]) >= share.grouped[lane]).only_enforce_if(
@@ -281,6 +310,7 @@ class _Program(Shares):
             return
         if tensor not in self.loaded:
             self.loaded[tensor] = [(self.var(tensor.elements), self.model.new_bool_var("")) for _ in self.lanes]
+            self.in_one[tensor] = [self.model.new_bool_var("") for _ in self.lanes]
             for lane, (elements, some) in enumerate(self.loaded[tensor]):
                 self.model.add(elements <= tensor.elements * some)
                 if made is not None:  # stored by the others
@@ -293,22 +323,32 @@ class _Program(Shares):
             self.model.add(PARTS * there >= parts * amount)
 
     def _reads_at_once(self, index: int, lane: int, tensor: Tensor) -> None:
-        """What a group of a layer reads is there before the lane's first job of it, which has a group at least."""
+        """What a group of a layer reads is there before the lane's first job of it, which has a group at least; and so
+        is all that comes in one copy, if the lane made nothing of that. What others but this layer read may be there in
+        another copy."""
         layer, share, one = self.graph.layers[index], self.of_layer[index], self.chip.accelerators[lane]
-        if not isinstance(layer, Weighted) or not self._works[index].covers or not whole_sums(layer, one, self.chip):
+        if tensor not in self.loaded:
             return
         model, read = self.model, self.var(tensor.elements)
-        by_pixel, parts = least_inputs(layer, tensor)
-        model.add(PARTS * read >= parts * (share.grouped_pixels if by_pixel else share.grouped)[lane])
+        if isinstance(layer, Weighted) and self._works[index].covers and whole_sums(layer, one, self.chip):
+            by_pixel, parts = least_inputs(layer, tensor)
+            model.add(PARTS * read >= parts * (share.grouped_pixels if by_pixel else share.grouped)[lane])
         self.at_first[index, lane, tensor] = read
-        if (source := self.made.get(tensor, -1)) not in self.of_layer:
+        source = self.made.get(tensor, -1)
+        made, at_once = self.of_layer.get(source), self.in_one[tensor][lane]
+        loaded = self.loaded[tensor][lane][0]
+        if made is None:
+            model.add(read >= loaded).only_enforce_if(at_once, share.any[lane])
             return
-        made, every = self.of_layer[source], model.new_bool_var("")
+        if sum(tensor in one.inputs for one in self.graph.layers) == 1:
+            model.add(read >= loaded).only_enforce_if(at_once, share.any[lane], ~made.any[lane])
+        every = model.new_bool_var("")
         parts_of: list[tuple[Var, Var]] = []
         model.add(read < tensor.elements).only_enforce_if(~every)
         model.add(share.starts[lane] >= made.complete).only_enforce_if(every, share.any[lane])
         far = made.complete + self.handed(self.others(lane), lane)
         model.add(share.starts[lane] >= far).only_enforce_if(every, share.any[lane], ~made.any[lane])
+        unit = PARTS * one.dma_width
         for maker in self.lanes:
             part, some, cycles = self.var(tensor.elements), model.new_bool_var(""), self.var()
             model.add(part <= made.elements[maker])
@@ -317,6 +357,10 @@ class _Program(Shares):
             copied = 0 if maker == lane else self.handed([maker], lane)
             there = made.starts[maker] + cycles + copied
             model.add(share.starts[lane] >= there).only_enforce_if(some, share.any[lane])
+            if maker != lane:  # the copy that brings it brings all that the lane loads
+                later = made.starts[maker] + cycles + self.copies[maker] + one.dma_setup
+                all_there = unit * share.starts[lane] >= unit * later + parts_of_bytes(tensor) * loaded
+                model.add(all_there).only_enforce_if(some, share.any[lane], at_once)
             parts_of.append((part, some))
         model.add(sum(part for part, _ in parts_of) >= read).only_enforce_if(share.any[lane])
         self.parts_at_first[index, lane, tensor] = parts_of
@@ -434,9 +478,9 @@ class _Program(Shares):
 
     # ------------------------------------------------------------ engines
 
-    def _arrays(self) -> None:
+    def _arrays(self, complete: Mapping[int, Set[int]]) -> None:
         """The arrays do the work of all layers that lie between two others."""
-        model, complete = self.model, {index: self._before_complete(index) for index in self.of_layer}
+        model = self.model
         for first, share in self.of_layer.items():
             behind = [min(self.times.behind[index].values(), default=0.0) for index in self._after[first]]
             for lane in self.lanes:
@@ -449,21 +493,31 @@ class _Program(Shares):
                         work = sum(self.of_layer[index].first[lane] for index in between)
                         model.add(self.of_layer[last].complete >= share.begin + work)
         for lane in self.lanes:
-            times = [self.times.before[index].get(lane, self.most) for index in self.of_layer]
-            behind = [self.times.behind[index].get(lane, self.most) for index in self.of_layer]
-            some = model.new_bool_var("")
-            work = sum(share.cycles[lane] for share in self.of_layer.values())
-            model.add(self.end >= work + int(min(times)) + int(min(behind))).only_enforce_if(some)
-            model.add(work == 0).only_enforce_if(~some)
-            begins = {index: model.new_bool_var("") for index in self.of_layer}  # the lane's first job is of this layer
-            model.add_exactly_one(~some, *begins.values())
-            for index, begun in begins.items():
-                model.add_implication(begun, self.of_layer[index].any[lane])
-                start = self.of_layer[index].starts[lane]
-                model.add(self.end >= start + work + int(min(behind))).only_enforce_if(begun)
+            self._array(lane, complete)
         for index, share in self.of_layer.items():
             least = int(min(self.times.behind[index].values(), default=0.0))
             model.add(self.end >= share.complete + least)
+
+    def _array(self, lane: int, complete: Mapping[int, Set[int]]) -> None:
+        """An array has nothing to do before its first job, and what its last job makes is used after that."""
+        model, some, start, left = self.model, self.model.new_bool_var(""), self.var(), self.var()
+        work = sum(share.cycles[lane] for share in self.of_layer.values())
+        model.add(self.end >= start + work + left).only_enforce_if(some)
+        model.add(work == 0).only_enforce_if(~some)
+        begins, ends = ({index: model.new_bool_var("") for index in self.of_layer} for _ in range(2))
+        for chosen in (begins, ends):  # the lane's first job, and its last one, is of this layer
+            model.add_exactly_one(~some, *chosen.values())
+            for index, which in chosen.items():
+                model.add_implication(which, self.of_layer[index].any[lane])
+        for index, share in self.of_layer.items():
+            model.add(start >= share.starts[lane]).only_enforce_if(begins[index])
+            model.add(left >= int(self.times.behind[index].get(lane, self.most))).only_enforce_if(ends[index])
+        self.last_jobs[lane] = left, ends
+        for index, before in complete.items():
+            share = self.of_layer[index]
+            if lane in share.busy and len(before) > 1:
+                first = sum(self.of_layer[one].first[lane] for one in before)
+                model.add(share.complete >= start + first).only_enforce_if(share.busy[lane])
 
     def _before_complete(self, index: int) -> set[int]:
         """The layers that are complete when one is."""

@@ -2,6 +2,8 @@
 
 - Each DMA copies the shares of weights, inputs and outputs, and what goes to other lanes. Copies of what is
   computed come after the first job that may compute any of it.
+- A tensor comes in one copy, or there are more setups; and what is stored of one goes in one copy behind the last job
+  that makes any of it, or there are more setups.
 - Before a lane's first job of a layer, its DMA has copied weights of it, and something of the region's inputs or of
   what another lane made; and where that job reads what the lane made itself, all that came before its first job of
   that layer, too.
@@ -9,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -18,7 +20,7 @@ from byoc_hw.plan.array.kinds import rows_at_a_time
 from byoc_hw.plan.array.window import extents
 from byoc_hw.plan.bound.needs import needed_before, whole_sums
 from byoc_hw.plan.bound.seen import PARTS, least_inputs
-from byoc_hw.plan.bound.shares import Shares, times
+from byoc_hw.plan.bound.shares import Shares, parts_of_bytes, times
 from byoc_hw.plan.bound.ways import weight_bytes
 from byoc_hw.tensor import Tensor
 
@@ -27,10 +29,13 @@ if TYPE_CHECKING:
 
 
 class CopyRules:
-    """Adds the rules of copies; `after` are the layers that begin after the first job of each."""
+    """Adds the rules of copies; `after` are the layers that begin after the first job of each. `time_of` adds that so
+    many elements of a layer, on a lane, take an array so many cycles at least."""
 
-    def __init__(self, shares: Shares, after: Mapping[int, Set[int]]) -> None:
-        self._shares, self._after, self._of_layer = shares, after, shares.of_layer
+    def __init__(
+        self, shares: Shares, after: Mapping[int, Set[int]], time_of: Callable[[int, int, Var, Var], None]
+    ) -> None:
+        self._shares, self._after, self._of_layer, self._time_of = shares, after, shares.of_layer, time_of
         self._graph, self._chip, self._model, self._made = shares.graph, shares.chip, shares.model, shares.made
         self._before_jobs = {index: [shares.var() for _ in shares.lanes] for index in shares.of_layer}
         """By layer and lane: cycles of the copies that the lane's DMA does before its first job of the layer."""
@@ -95,20 +100,24 @@ class CopyRules:
             stored = [self._shares.var(prod(extents(layer.ofm))) for _ in self._shares.lanes]
             some = [model.new_bool_var("") for _ in self._shares.lanes]
             read = layer.ofm in self._shares.loaded
-            each = _parts_of_bytes(layer.ofm)
+            each = parts_of_bytes(layer.ofm)
             for lane in self._shares.lanes:
                 model.add(stored[lane] <= share.elements[lane])
                 model.add(stored[lane] <= layer.ofm.elements * some[lane])
                 if read:
                     others = sum(stored[other] for other in self._shares.others(lane))
                     model.add(others >= self._shares.loaded[layer.ofm][lane][0])
-                stores[lane].append((index, self._copied(lane, some[lane], stored[lane], each)))
+                copied, at_once = self._copied(lane, some[lane], stored[lane], each), model.new_bool_var("")
+                self._stored_at_once(index, lane, at_once, stored[lane], copied)
+                stores[lane].append((index, copied + self._again(lane, at_once, some[lane])))
             if layer.ofm in self._graph.outputs:
                 model.add(sum(stored) >= layer.ofm.elements)
         for tensor, by_lane in self._shares.loaded.items():
-            each = _parts_of_bytes(tensor)
+            each = parts_of_bytes(tensor)
             for lane, (elements, some_of) in enumerate(by_lane):
-                loads[lane].append((self._made.get(tensor, -1), self._copied(lane, some_of, elements, each)))
+                again = self._again(lane, self._shares.in_one[tensor][lane], some_of)
+                copied = self._copied(lane, some_of, elements, each) + again
+                loads[lane].append((self._made.get(tensor, -1), copied))
         for lane, any_filled in enumerate(self._any_filled()):
             loads[lane].append((-1, self._copied(lane, any_filled, any_filled, PARTS)))
         for lane in self._shares.lanes:
@@ -128,6 +137,25 @@ class CopyRules:
                 job = int(min(self._shares.jobs(first)))
                 model.add(unit * self._shares.end >= unit * (share.begin + job) + sum(late))
 
+    def _again(self, lane: int, at_once: Var, some: Var) -> Expr | int:
+        """The setup of another copy of what is not copied at once, if there is any; as `_copied`."""
+        one = self._chip.accelerators[lane]
+        setup = one.dma_setup * one.dma_width * PARTS
+        self._model.add_implication(at_once, some)
+        return times(setup, some) - times(setup, at_once)
+
+    def _stored_at_once(self, index: int, lane: int, at_once: Var, stored: Var, copied: Expr) -> None:
+        """What is stored at once is stored behind all jobs that make any of it. The last job of a lane is one of them
+        where only jobs read what the layer makes: they are on other lanes."""
+        shares, model, cycles = self._shares, self._model, self._shares.var()
+        unit, ofm = PARTS * self._chip.accelerators[lane].dma_width, self._graph.layers[index].ofm
+        self._time_of(index, lane, stored, cycles)
+        behind = unit * (self._of_layer[index].starts[lane] + cycles) + copied
+        model.add(unit * shares.end >= behind).only_enforce_if(at_once)
+        if all(reader in self._of_layer for reader, layer in enumerate(self._graph.layers) if ofm in layer.inputs):
+            left, ends = shares.last_jobs[lane]
+            model.add(unit * left >= copied).only_enforce_if(at_once, ends[index])
+
     def _any_filled(self) -> list[Var]:
         """By lane, whether its DMA fills room between rows: one copy may do so in several tensors."""
         found = [self._model.new_bool_var("") for _ in self._shares.lanes]
@@ -145,7 +173,6 @@ class CopyRules:
         """
         layer, share, before = self._graph.layers[index], self._of_layer[index], self._before_jobs[index][lane]
         model, unit = self._model, PARTS * self._chip.accelerators[lane].dma_width
-        copy = int(self._shares.copies[lane])
         first: Expr | int = 0
         again: Expr | int = 0  # of this, what counts for the layer
         if isinstance(layer, Weighted):
@@ -157,13 +184,13 @@ class CopyRules:
         model.add(unit * before >= first)
         needed = needed_before(self._graph, index, self._chip, whole=False)
         read = [tensor for tensor, (reader, _) in needed.items() if reader == index]
-        inputs = sum(tensor not in self._made for tensor in read)
-        model.add(unit * before >= first + times(unit * inputs * copy, share.any[lane]))
+        loaded: Expr | int = 0
         for tensor in read:
-            if tensor not in self._made and (index, lane, tensor) in self._shares.at_first:
-                some, amount = share.any[lane], self._shares.at_first[index, lane, tensor]
-                loaded = self._copied(lane, some, amount, _parts_of_bytes(tensor))
-                model.add(unit * before >= first + loaded).only_enforce_if(some)
+            if tensor not in self._made:
+                amount = self._shares.at_first[index, lane, tensor]
+                model.add(amount >= share.any[lane])
+                loaded = loaded + self._copied(lane, share.any[lane], amount, parts_of_bytes(tensor))
+        model.add(unit * before >= first + loaded)
         for tensor in read:
             if self._made.get(tensor, -1) in self._of_layer:
                 self._made_first(index, lane, tensor, first, again)
@@ -202,7 +229,7 @@ class CopyRules:
             model.add_implication(any_of_it, some)
         everything = self._shares.var(tensor.elements)
         model.add(everything >= sum(one for one, _ in parts))
-        return self._copied(lane, some, everything, _parts_of_bytes(tensor))
+        return self._copied(lane, some, everything, parts_of_bytes(tensor))
 
     def _needed(self, lane: int, some: Var, amount: Var, index: int, tensor: Tensor) -> Expr:
         """Cycles of the copies of what so many elements of a layer need of an input, as those of `_copied`."""
@@ -210,7 +237,7 @@ class CopyRules:
         by_pixel, parts = least_inputs(layer, tensor)
         each = extents(layer.ofm)[2] if by_pixel else 1
         self._model.add(PARTS * each * needed >= parts * amount)
-        return self._copied(lane, some, needed, _parts_of_bytes(tensor))
+        return self._copied(lane, some, needed, parts_of_bytes(tensor))
 
     def _at_once(self, layer: Weighted, lane: int) -> bool:
         """Whether all weights of a lane's share of a layer are copied before its first job.
@@ -226,8 +253,3 @@ class CopyRules:
         """Cycles of a DMA that copies so many things, if any, of so many parts of a byte: times its width and parts."""
         one = self._chip.accelerators[lane]
         return times(one.dma_setup * one.dma_width * PARTS, some) + each * amount
-
-
-def _parts_of_bytes(tensor: Tensor) -> int:
-    """The bytes of an element, in parts."""
-    return tensor.nbytes * PARTS // tensor.elements

@@ -22,6 +22,7 @@ from byoc_hw.plan.bound.latency import latencies
 from byoc_hw.plan.bound.needs import whole_sums
 from byoc_hw.plan.bound.prices import cycles_bound
 from byoc_hw.plan.bound.seen import least_seen, own_inputs
+from byoc_hw.plan.bound.sharing_copies import CopyRules
 from byoc_hw.plan.bound.ways import LayerWork
 from byoc_hw.plan.region import plan_region
 from byoc_hw.plan.steps import WEIGHTS, Copy, Job
@@ -145,7 +146,7 @@ def test_a_group_of_all_pixels_begins_when_the_layer_before_is_complete(monkeypa
     for _ in range(2):
         layers.append(samples.conv2d(layers[-1].ofm, 16, (1, 1)))
     bound = bound_of(layers, [layers[-1].ofm])
-    monkeypatch.setattr(sharing._Program, "_reads_at_once", lambda *_: None)
+    monkeypatch.setattr(sharing, "whole_sums", lambda *_: False)
     assert bound_of(layers, [layers[-1].ofm]) < bound
 
 
@@ -273,6 +274,27 @@ def test_shares_in_whole_numbers_cost_more_than_mixtures(monkeypatch):
     plan = plan_region(graph, TWINS)
     monkeypatch.setattr(prices, "cycles_of_sharing", lambda *given: given[-1])
     assert 1.1 * cycles_bound(graph, TWINS) < plan.bound <= plan.cycles < 1.1 * plan.bound
+
+
+def test_a_lane_with_all_layers_takes_as_long_as_the_only_one_of_a_chip():
+    """The rules for one accelerator know that it saves nothing before all that a group needs is there."""
+    samples = Samples(1)
+    first = samples.depthwise(samples.tensor((1, 4, 4, 16)), padding=(1, 1, 1, 1))
+    last = samples.pool(first.ofm, "max", (2, 2))
+    small = replace(REFERENCE, array_rows=8, depthwise_rows=8, dma_width=4, dma_setup=10)
+    lanes = [replace(small, name="one"), replace(REFERENCE, name="two", dma_setup=5000)]
+    alone = cycles_bound(graph_of([first.ifm], [first, last], [last.ofm]), lanes[0])
+    assert bound_of([first, last], [last.ofm], Soc(tuple(lanes))) == alone
+
+
+def test_what_comes_in_one_copy_is_there_before_the_first_job(monkeypatch):
+    """A pooling of a large image on lanes whose copies take long to start."""
+    samples = Samples(1)
+    layer = samples.pool(samples.tensor((1, 16, 16, 16)), "max", (2, 2))
+    slow = Soc(tuple(replace(one, dma_setup=500, dma_width=4) for one in TWINS.accelerators))
+    bound = bound_of([layer], [layer.ofm], slow)
+    monkeypatch.setattr(CopyRules, "_again", lambda *_: 0)
+    assert bound > 1.05 * bound_of([layer], [layer.ofm], slow)
 
 
 def test_other_chips_and_large_regions_have_the_bound_of_prices(monkeypatch):
