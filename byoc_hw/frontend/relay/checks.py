@@ -150,12 +150,13 @@ def _check_dataflow(main: relay.Function, called: set[str]) -> None:
 
 def _operands(node: relay.Expr, called: set[str]) -> list[relay.Expr]:
     if isinstance(node, relay.Call):
-        if isinstance(node.op, tvm.ir.GlobalVar) and node.op.name_hint not in called:
-            raise Unsupported(f"a model is one function: main calls {node.op.name_hint}")
-        if not isinstance(node.op, tvm.ir.Op | tvm.ir.GlobalVar):
-            raise Unsupported(f"a model is a dataflow graph of calls of operators: a {_kind(node.op)} is called")
-        if isinstance(node.op, tvm.ir.Op) and node.op.attrs_type_key and node.attrs is None:  # which ends the process
-            raise InvalidInput(f"{described(node)} has attributes, {node.op.attrs_type_key}: it has none")
+        operator = node.op
+        if isinstance(operator, tvm.ir.GlobalVar) and operator.name_hint not in called:
+            raise Unsupported(f"a model is one function: main calls {operator.name_hint}")
+        if not isinstance(operator, tvm.ir.Op | tvm.ir.GlobalVar):
+            raise Unsupported(f"a model is a dataflow graph of calls of operators: a {_kind(operator)} is called")
+        if isinstance(operator, tvm.ir.Op) and operator.attrs_type_key and node.attrs is None:  # which ends the process
+            raise InvalidInput(f"{described(node)} has attributes, {operator.attrs_type_key}: it has none")
         return list(node.args)
     if isinstance(node, relay.Tuple):
         return list(node.fields)

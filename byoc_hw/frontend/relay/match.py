@@ -89,12 +89,16 @@ def _either(pattern: dfp.AltPattern, expr: relay.Expr, found: Match) -> bool:
 
 
 def _matches_call(pattern: dfp.CallPattern, expr: relay.Expr, found: Match) -> bool:
-    if not isinstance(expr, relay.Call) or not _matches(pattern.op, expr.op, Match(expr.op)):
+    if not isinstance(expr, relay.Call):
         return False
-    if pattern.args is not None:
-        if len(pattern.args) != len(expr.args):
+    operator, wanted = expr.op, pattern.args  # each look at a field is a call of TVM
+    if not _matches(pattern.op, operator, Match(operator)):
+        return False
+    if wanted is not None:
+        arguments = expr.args
+        if len(wanted) != len(arguments):
             return False
-        if not all(_matches(sub, argument, found) for sub, argument in zip(pattern.args, expr.args, strict=True)):
+        if not all(_matches(sub, argument, found) for sub, argument in zip(wanted, arguments, strict=True)):
             return False
     found.calls.append(expr)
     return True

@@ -12,6 +12,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
+import tvm
 from tvm import relay
 from tvm.relay import dataflow_pattern as dfp
 
@@ -101,13 +102,23 @@ def to_nhwc(layout: str) -> tuple[int, ...]:
 
 def layout_of(call: relay.Call) -> str:
     """NCHW for an operator in NCHW, else NHWC."""
-    if operator_name(call) == "mean":
+    name = operator_name(call)
+    if name == "mean":
         return "NCHW" if reduced_axes(call) == [2, 3] else "NHWC"
-    if operator_name(call) in PAIRWISE:
+    if name in PAIRWISE:
         return "NCHW" if _by_channel_of_nchw(call) else "NHWC"
-    keys = call.attrs.keys() if call.attrs is not None else ()
-    layout = next((str(call.attrs[key]) for key in ("data_layout", "layout") if key in keys), "NHWC")
-    return layout if layout == "NCHW" else "NHWC"
+    attrs = call.attrs
+    if attrs is None or not isinstance(call.op, tvm.ir.Op):
+        return "NHWC"
+    if name not in _LAYOUT_KEYS:
+        keys = attrs.keys()  # all calls of an operator have the same
+        _LAYOUT_KEYS[name] = next((key for key in ("data_layout", "layout") if key in keys), None)
+    key = _LAYOUT_KEYS[name]
+    return "NCHW" if key is not None and str(attrs[key]) == "NCHW" else "NHWC"
+
+
+_LAYOUT_KEYS: dict[str, str | None] = {}
+"""The attribute with the layout, of operators that were seen."""
 
 
 def scalar_quantization(scale: relay.Expr, zero_point: relay.Expr) -> Quantization:

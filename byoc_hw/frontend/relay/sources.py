@@ -41,10 +41,11 @@ def span_of_all(spans: Iterable[object]) -> tvm.ir.Span | None:
 
 def operator_name(call: relay.Call) -> str:
     """The name of a call's operator; for other callees the region's symbol, or `function`."""
-    if isinstance(call.op, tvm.ir.Op):
-        return str(call.op.name)
-    if isinstance(call.op, relay.GlobalVar):
-        return str(call.op.name_hint)
+    operator = call.op  # each look at it is a call of TVM
+    if isinstance(operator, tvm.ir.Op):
+        return str(operator.name)
+    if isinstance(operator, relay.GlobalVar):
+        return str(operator.name_hint)
     return "function"
 
 
