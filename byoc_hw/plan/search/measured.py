@@ -15,6 +15,7 @@ from itertools import pairwise
 
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer
+from byoc_hw.plan.array.cost import best_cycles
 from byoc_hw.plan.array.mapped import MappedGraph
 from byoc_hw.plan.array.packing import worth_packing_tiles
 from byoc_hw.plan.array.weight_blocks import all_bytes, psum_bytes
@@ -257,8 +258,9 @@ def _runs(choices: Choices) -> list[tuple[int, int]]:
 
 
 def _least_jobs(index: int, mapped: MappedGraph) -> float:
-    """Cycles that no jobs of a layer go below, in tiles or not."""
-    layer, accelerator, known = mapped.mapping.layers[index], mapped.accelerator, mapped.cycles_of(index)
+    """Cycles that no jobs of a layer go below, in tiles or not: in tiles the rows of a band lie as ever."""
+    layer, accelerator = mapped.mapping.layers[index], mapped.accelerator
+    known = min(mapped.cycles_of(index), best_cycles(layer, accelerator))
     return min(known, least_alone([layer], accelerator)) if worth_packing_tiles(layer, accelerator) else known
 
 
