@@ -52,10 +52,11 @@ ROUNDING = 1e-9
 """The relative error of the sums."""
 
 
-def cycles_alone(graph: Graph, chip: Soc) -> int:
-    """Cycles that no plan of a region on a chip of one accelerator goes below: of the ways that its images can lie, the
-    best. Ways are decided image by image, where that takes the fewest cycles so far."""
-    images = PackedImages(graph, chip.accelerators[0])
+def cycles_alone(graph: Graph, chip: Soc, *, parts: bool = False) -> int:
+    """Cycles that no plan of a region on a chip of one accelerator goes below, or that plans the region in `parts`: of
+    the ways that its images can lie, the best. Ways are decided image by image, where that takes the fewest cycles so
+    far."""
+    images = PackedImages(graph, chip.accelerators[0], parts)
     beginnings = Beginnings(images)
     first = _Engines(graph, chip, images, beginnings, Lying())
     found = [(first.least(*images.copied(Lying())), 0, Lying())]

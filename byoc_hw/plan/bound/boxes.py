@@ -293,9 +293,10 @@ class BoxRules:
     def _across(self, index: int, layer: Layer, tensor: Tensor, boxes: _Boxes, others: _Boxes) -> None:
         """A lane that has a share along one axis, of what is cut along another one, has made as large a part of what it
         reads as of the whole tensor, and loads the rest. Of pixels that it reads at first, with all of their channels,
-        each lane has made as large a part as it has of all channels."""
+        each lane has made as large a part as it has of all channels: a job of a layer with groups needs fewer."""
         cut, other, model, form = boxes.cut, others.cut, self._model, geometry(layer)
         sums = isinstance(form, Window) and form.sums
+        all_channels = isinstance(form, Window) and form.sums and form.groups == 1
         if not _crosses(cut.axis, other.axis, sums) or not cut.reads or cut.reads[-1] != tensor.elements:
             return
         ways = boxes.chosen, others.chosen
@@ -306,7 +307,7 @@ class BoxRules:
             model.add(other.extent * loaded >= missing).only_enforce_if(ways)
             read = self._shares.at_first.get((index, lane, tensor))
             parts = self._shares.parts_at_first.get((index, lane, tensor))
-            if sums and other.axis == _CHANNELS and read is not None and parts is not None:
+            if all_channels and other.axis == _CHANNELS and read is not None and parts is not None:
                 for maker, (part, _) in enumerate(parts):
                     most = self._shares.var(other.extent * tensor.elements)
                     model.add_multiplication_equality(most, [read, others.many[maker]])

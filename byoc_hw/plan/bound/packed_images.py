@@ -59,10 +59,12 @@ class Lying:
 
 @dataclass(frozen=True)
 class PackedImages:
-    """The images of a region that windows may read packed, and need zero points for, with these windows."""
+    """The images of a region that windows may read packed, and need zero points for, with these windows. Of a region in
+    `parts`, a band that is packed in one of them may lie otherwise in the next, with any of its tensors between."""
 
     graph: Graph
     one: Accelerator
+    parts: bool = False
     _works: dict[tuple[Layer, bool], LayerWork] = field(default_factory=dict)
 
     @cached_property
@@ -158,7 +160,7 @@ class PackedImages:
     def _follows(self, image: Tensor) -> bool:
         """Whether an image lies packed where its band does: of a window whose images may all be packed, and that takes
         no more groups then, as height and width are or swapped, however far rows of the band are apart."""
-        if self._read_once(image):
+        if self.parts or self._read_once(image):
             return False
         return any(
             self._free.issuperset(operands(layer)) and all(self._one_row(layer, turned) for turned in (False, True))

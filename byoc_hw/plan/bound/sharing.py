@@ -51,7 +51,7 @@ from byoc_hw.plan.bound.alone import cycles_alone
 from byoc_hw.plan.bound.boxes import BoxRules
 from byoc_hw.plan.bound.latency import Latencies, has_jobs, reads_all
 from byoc_hw.plan.bound.needs import Need, needed_before, whole_sums
-from byoc_hw.plan.bound.reloads import loads_again
+from byoc_hw.plan.bound.reloads import both_engines
 from byoc_hw.plan.bound.seen import PARTS, least_inputs, padded_on_all_sides, sees_one
 from byoc_hw.plan.bound.shares import Share, Shares, parts_of_bytes, times
 from byoc_hw.plan.bound.sharing_copies import CopyRules
@@ -138,14 +138,15 @@ class _Program(Shares):
         CopyRules(self, self._after, self._time_of)
 
     def _one_lane(self) -> None:
-        """A lane that has all of the layers takes as long as the only one of a chip; where that loads nothing again, as
-        what is loaded again rests on the order of the layers."""
+        """A lane that has all of the layers takes as long as the only one of a chip, in parts; where all tensors fit
+        local memory, as what is loaded again rests on the order of the layers."""
         graph, layers = self.graph, self.graph.layers
         if len(self.of_layer) < len(layers) or not all(tensor in self.made for tensor in graph.outputs):
             return
         for lane, one in enumerate(self.chip.accelerators):
-            if all(one in able(self.chip, layer) for layer in layers) and not loads_again(graph, one):
-                least = cycles_alone(graph, Soc((replace(one, name="alone"),)))
+            again = both_engines(graph, one, [1.0] * len(layers)).any()
+            if all(one in able(self.chip, layer) for layer in layers) and not again:
+                least = cycles_alone(graph, Soc((replace(one, name="alone"),)), parts=True)
                 others = [~share.any[other] for share in self.of_layer.values() for other in self.others(lane)]
                 self.model.add(self.end >= min(least, self.most)).only_enforce_if(others)
 

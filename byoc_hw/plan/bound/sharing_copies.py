@@ -243,10 +243,11 @@ class CopyRules:
         """Whether all weights of a lane's share of a layer are copied before its first job.
 
         The planner cuts weights into blocks of as many channels as a group has, or more: of no more channels there is
-        one block, where these are not in slices, as a lane has one part of a layer at most.
+        one block, where these are not in slices, as a lane has one part of a layer at most. Of a layer with groups of
+        channels a block may have one of these.
         """
         one = self._chip.accelerators[lane]
-        few = layer.out_channels <= min(one.array_rows, rows_at_a_time(layer, one))
+        few = layer.groups == 1 and layer.out_channels <= min(one.array_rows, rows_at_a_time(layer, one))
         return few and whole_sums(layer, one, self._chip)
 
     def _copied(self, lane: int, some: Var, amount: Var, each: int) -> Expr:

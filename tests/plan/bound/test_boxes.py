@@ -174,6 +174,24 @@ def test_a_group_has_all_pixels_where_there_is_one_for_so_many_channels():
         assert program._meets(program.most, 1.0)[0] == status
 
 
+@pytest.mark.parametrize(("channels_apart", "status"), [(1, "INFEASIBLE"), (2, "OPTIMAL")])
+def test_a_job_of_a_layer_with_groups_needs_the_channels_of_one_alone(channels_apart, status):
+    """Of the first layer each lane has half of the channels. Those of its own are all that a lane's first job reads, if
+    the last layer has two groups of channels; four jobs of eight pixels or fewer have no other pixels."""
+    samples = Samples(1)
+    first = samples.conv2d(samples.tensor((1, 8, 4, 8)), 16, (1, 1))
+    last = samples.conv2d(first.ofm, 16, (1, 1), groups=channels_apart)
+    program = program_of([first, last], TWINS)
+    for lane in (0, 1):
+        for share, pixels in zip(program.of_layer.values(), (32, 16), strict=True):
+            program.model.add(share.elements[lane] == 8 * 32)
+            program.model.add(share.pixels[lane] == pixels)
+            program.model.add(share.channels[lane] == 8 * 32 // pixels)
+    program.model.add(program.of_layer[1].groups[0] <= 2 * channels_apart)
+    program.model.add(program.parts_at_first[1, 0, first.ofm][1][0] == 0)
+    assert program._meets(program.most, 1.0)[0] == status
+
+
 def test_a_share_that_is_in_no_whole_groups_raises_the_bound_of_a_region_of_many_layers(monkeypatch):
     """Arrays of 32 and of 8 rows, and 40 channels: no array has rows of all channels, or channels, in full groups."""
     samples = Samples(1)

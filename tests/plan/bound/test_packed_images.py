@@ -95,6 +95,16 @@ def test_an_image_of_a_packed_band_lies_otherwise_only_if_it_is_loaded_again():
     assert sum(images.copied(Lying(apart=frozenset({first, second}), packed=packed))) == filled + again
 
 
+def test_an_image_of_a_packed_band_may_lie_otherwise_in_another_part_of_the_region():
+    """Between the parts may be a smaller tensor of the band."""
+    graph = windows(4)
+    images = PackedImages(graph, ONE, parts=True)
+    first, second, third, fourth = images.windows
+    packed = frozenset({third, fourth})
+    filled = sum(images.copied(Lying(packed=packed)))
+    assert sum(images.copied(Lying(apart=frozenset({first, second}), packed=packed))) == filled
+
+
 def test_an_image_whose_windows_take_more_groups_packed_lies_as_it_wants():
     """Rows of 8 outputs are two groups of 4; packed ones, 9 apart, are no fewer for 8 rows: 18 and not 16."""
     graph, narrow = windows(3, side=8), replace(ONE, array_columns=4)

@@ -287,6 +287,16 @@ def test_a_lane_with_all_layers_takes_as_long_as_the_only_one_of_a_chip():
     assert bound_of([first, last], [last.ofm], Soc(tuple(lanes))) == alone
 
 
+def test_a_layer_with_groups_begins_with_the_weights_of_one():
+    """Weights come in blocks of a group, though the array has rows for the channels of all."""
+    samples = Samples(1)
+    layer = samples.conv2d(samples.tensor((1, 4, 4, 16)), 32, (3, 3), padding=(1, 1, 1, 1), groups=2)
+    fast = replace(REFERENCE, name="one", array_rows=32, array_columns=8, dma_width=1, dma_setup=10, packed_rows=False)
+    chip = Soc((fast, replace(fast, name="two", dma_setup=20000)))
+    plan = plan_region(graph_of([layer.ifm], [layer], [layer.ofm]), chip)
+    assert 0.9 * plan.cycles < plan.bound <= plan.cycles
+
+
 def test_what_comes_in_one_copy_is_there_before_the_first_job(monkeypatch):
     """A pooling of a large image on lanes whose copies take long to start."""
     samples = Samples(1)
