@@ -67,7 +67,9 @@ def of_dma(plan, accelerator):
 
 def least_of_dma(graph, accelerator):
     """Cycles of copies that no plan goes below."""
-    return least_copied(graph, Soc((replace(accelerator, name="alone"),))) * (1 - ROUNDING)
+    chip = Soc((replace(accelerator, name="alone"),))
+    again = least_of_both(graph, chip, [0.0] * len(graph.layers))[0]
+    return max(least_copied(graph, chip), again) * (1 - ROUNDING)
 
 
 def check_descriptor(layer):

@@ -110,11 +110,18 @@ def layout_of(call: relay.Call) -> str:
     attrs = call.attrs
     if attrs is None or not isinstance(call.op, tvm.ir.Op):
         return "NHWC"
-    if name not in _LAYOUT_KEYS:
-        keys = attrs.keys()  # all calls of an operator have the same
-        _LAYOUT_KEYS[name] = next((key for key in ("data_layout", "layout") if key in keys), None)
-    key = _LAYOUT_KEYS[name]
+    key = _LAYOUT_KEYS[name] if name in _LAYOUT_KEYS else _layout_key(call)
     return "NCHW" if key is not None and str(attrs[key]) == "NCHW" else "NHWC"
+
+
+def _layout_key(call: relay.Call) -> str | None:
+    """The attribute with the layout. It is noted for an operator that declares a type of its attributes: all calls have
+    the same ones then."""
+    keys = call.attrs.keys()
+    key = next((key for key in ("data_layout", "layout") if key in keys), None)
+    if call.op.attrs_type_key:
+        _LAYOUT_KEYS[operator_name(call)] = key
+    return key
 
 
 _LAYOUT_KEYS: dict[str, str | None] = {}

@@ -35,7 +35,7 @@ from byoc_hw.plan.bound.latency import Latencies, has_jobs, latencies, least_job
 from byoc_hw.plan.bound.needs import needed_before
 from byoc_hw.plan.bound.packed_images import Lying, PackedImages
 from byoc_hw.plan.bound.prefetch import loaded_after_work
-from byoc_hw.plan.bound.reloads import ENGINE_SHARES, both_engines, loads_again
+from byoc_hw.plan.bound.reloads import ENGINE_SHARES, both_engines
 from byoc_hw.plan.bound.spills import spills
 from byoc_hw.plan.bound.ways import Floats, least_alone, least_in_blocks, weight_bytes
 from byoc_hw.plan.bound.windows import AtOnce, evenly_spread, loading
@@ -56,9 +56,8 @@ def cycles_alone(graph: Graph, chip: Soc, *, parts: bool = False) -> int:
     """Cycles that no plan of a region on a chip of one accelerator goes below, or that plans the region in `parts`: of
     the ways that its images can lie, the best. Ways are decided image by image, where that takes the fewest cycles so
     far."""
-    images = PackedImages(graph, chip.accelerators[0], parts)
-    beginnings = Beginnings(images)
-    first = _Engines(graph, chip, images, beginnings, Lying())
+    region = _Region(graph, chip, parts)
+    images, first = region.images, _Engines(region, Lying())
     found = [(first.least(*images.copied(Lying())), 0, Lying())]
     for number in range(1, _MOST_WAYS, 3):
         cycles, _, lying = found[0]
@@ -67,27 +66,35 @@ def cycles_alone(graph: Graph, chip: Soc, *, parts: bool = False) -> int:
             break
         heappop(found)
         for way, one in enumerate(ways):
-            engines = first if one.some else _Engines(graph, chip, images, beginnings, one, first.both)
+            engines = first if one.some else _Engines(region, one, first.both)
             heappush(found, (max(cycles, engines.least(*images.copied(one))), number + way, one))
             if found[0][0] == cycles and one.some:
                 break  # others take no fewer
     return ceil(found[0][0] * (1 - ROUNDING))
 
 
+class _Region:
+    """What is known of a region on a chip of one accelerator, however its images lie."""
+
+    def __init__(self, graph: Graph, chip: Soc, parts: bool) -> None:
+        self.graph, self.chip, (self.one,) = graph, chip, chip.accelerators
+        self.images = PackedImages(graph, self.one, parts)
+        self.beginnings = Beginnings(self.images)
+        self.jobs = [least_job(layer, self.one, chip) for layer in graph.layers]
+        self.needed = [needed_before(graph, at, chip, whole=False) for at in range(len(graph.layers))]
+        self.inputs, self.outputs = copied_in_full(graph)
+        self.weights = sum(map(weight_bytes, graph.layers))
+        self.once = _once(graph, chip)
+        self.copied = least_copied(graph, chip)
+
+
 class _Engines:
     """The array and the DMA of an accelerator, where images lie in some way; `both` is what `least_of_both` finds, by
     default for this way."""
 
-    def __init__(
-        self,
-        graph: Graph,
-        chip: Soc,
-        images: PackedImages,
-        beginnings: Beginnings,
-        lying: Lying,
-        both: Floats | None = None,
-    ) -> None:
-        (one,), works = chip.accelerators, [images.work(layer, lying) for layer in graph.layers]
+    def __init__(self, region: _Region, lying: Lying, both: Floats | None = None) -> None:
+        graph, chip, images, one = region.graph, region.chip, region.images, region.one
+        works = [images.work(layer, lying) for layer in graph.layers]
         ones = [images.hardware(layer, lying) for layer in graph.layers]
         times = latencies(graph, chip, works, [True] * len(works))
         partly = [float(work.ways_of_channels[:, 0].min()) for work in works]
@@ -99,43 +106,38 @@ class _Engines:
         self._around = _around(graph, one, times)
         self._known = max(times.least, self._around + max(sum(blocks), _late(graph, one, blocks, partly)))
         self.both = least_of_both(graph, chip, blocks) if both is None else both
-        self._graph, self._one, self._array = graph, one, array
-        self._beginnings, self._lying = beginnings, lying
+        self._region, self._lying, self._array = region, lying, array
         self._before, self._behind = (
             [min(some.values(), default=0.0) for some in each] for each in (times.before, times.behind)
         )
-        self._jobs = [least_job(layer, self._one, chip) for layer in graph.layers]
-        self._needed = [needed_before(graph, at, chip, whole=False) for at in range(len(graph.layers))]
-        self._inputs, self._outputs = copied_in_full(graph)
-        self._weights = sum(map(weight_bytes, graph.layers))
-        self._once = _once(graph, chip)
-        self._copied = max(self._once + _spilled(graph, chip), float(self.both[0]))
+        self._copied = max(region.copied, float(self.both[0]))
         self._least = self._working(AtOnce(), False)
 
     def least(self, zeros: float, moved: float) -> float:
         """Cycles that no plan goes below, with those of copies for images: of zero points, and of images that may be
         among what is loaded again anyway."""
         mixed = self.both + ENGINE_SHARES * self._around + (1 - ENGINE_SHARES) * zeros
-        busier = self._busier(zeros + max(self._copied, self._once + moved))
+        busier = self._busier(zeros + max(self._copied, self._region.once + moved))
         return max(self._known, float(mixed.max()), busier)
 
     def _busier(self, copied: float) -> float:
         """The cycles of the busier engine, with the fewest copies, or with a setup more and earlier ones; `copied` are
         those of the DMA."""
-        least, room, one = self._least, self._one.activation_memory, self._one
+        least, region, one = self._least, self._region, self._region.one
         if one.library is not None:
             return least
+        room = one.activation_memory
         may = (
-            bool(self._inputs) and all(tensor.nbytes <= room for tensor in self._inputs),
-            0 < self._weights <= one.weight_memory,
-            bool(self._outputs) and all(tensor.nbytes <= room for tensor in self._outputs),
+            bool(region.inputs) and all(tensor.nbytes <= room for tensor in region.inputs),
+            0 < region.weights <= one.weight_memory,
+            bool(region.outputs) and all(tensor.nbytes <= room for tensor in region.outputs),
         )
         if copied + sum(may) * one.dma_setup <= least:
             return least
         found = []
         for chosen in product(*((False, True) if some else (False,) for some in may)):
             inputs, weights, outputs = chosen
-            at_once = AtOnce(tuple(self._inputs) if inputs else (), self._weights * weights)
+            at_once = AtOnce(tuple(region.inputs) if inputs else (), region.weights * weights)
             earlier = copied + (sum(may) - sum(chosen)) * one.dma_setup
             found.append(max(least, earlier, self._working(at_once, outputs) if any(chosen) else 0.0))
         return min(found)
@@ -143,8 +145,8 @@ class _Engines:
     def _working(self, at_once: AtOnce, outputs: bool) -> float:
         """The longest that the array takes for a set of layers, with what is before it and behind; `at_once` comes in
         one copy each, and so do `outputs`."""
-        behind = self._ways_behind() if outputs else self._behind
-        rates = self._beginnings.rates(self._lying, self._earliest(at_once), at_once)
+        region, behind = self._region, self._ways_behind() if outputs else self._behind
+        rates = region.beginnings.rates(self._lying, self._earliest(at_once), at_once)
         every = [one[-1].time for one in rates]
         layers = [at for at, cycles in enumerate(self._array) if cycles]
         if not layers:
@@ -157,30 +159,29 @@ class _Engines:
                 work = sum(self._array[at] for at in among)
                 around = work + min(behind[at] for at in among)
                 if around + min(every[at] for at in among) > found:
-                    found = max(found, around + lost([rates[at] for at in among], work, self._one.dma_setup))
+                    found = max(found, around + lost([rates[at] for at in among], work, region.one.dma_setup))
         return found
 
     def _earliest(self, at_once: AtOnce) -> list[float]:
         """The earliest job of each layer."""
         if not at_once.inputs and not at_once.weights:
             return self._before
-        found = []
-        for layer, known, needed in zip(self._graph.layers, self._before, self._needed, strict=True):
+        region, found = self._region, []
+        for layer, known, needed in zip(region.graph.layers, self._before, region.needed, strict=True):
             own = 1.0 if isinstance(layer, Weighted) else 0.0
-            found.append(max(known, loading(self._graph, self._one, needed, own, at_once)))
+            found.append(max(known, loading(region.graph, region.one, needed, own, at_once)))
         return found
 
     def _ways_behind(self) -> list[float]:
         """The cycles behind the end of any job of each layer, where each output is stored when it is there in full."""
+        region, one = self._region, self._region.one
         ways: dict[Tensor, float] = {
-            tensor: least_copying(float(tensor.nbytes), self._one.activation_memory, self._one)
-            for tensor in self._outputs
+            tensor: least_copying(float(tensor.nbytes), one.activation_memory, one) for tensor in region.outputs
         }
-        for at in reversed(range(len(self._graph.layers))):
-            layer = self._graph.layers[at]
+        for layer, job in zip(reversed(region.graph.layers), reversed(region.jobs), strict=True):
             for tensor in layer.inputs if reads_all(layer) else ():
-                ways[tensor] = max(ways.get(tensor, 0.0), self._jobs[at] + ways.get(layer.ofm, 0.0))
-        return [ways.get(layer.ofm, 0.0) for layer in self._graph.layers]
+                ways[tensor] = max(ways.get(tensor, 0.0), job + ways.get(layer.ofm, 0.0))
+        return [ways.get(layer.ofm, 0.0) for layer in region.graph.layers]
 
 
 def copied_in_full(graph: Graph) -> tuple[list[Tensor], list[Tensor]]:
@@ -193,9 +194,9 @@ def copied_in_full(graph: Graph) -> tuple[list[Tensor], list[Tensor]]:
 
 
 def least_copied(graph: Graph, chip: Soc) -> float:
-    """Cycles of the DMA that no plan of a region on a chip of one accelerator goes below."""
-    again = loads_again(graph, chip.accelerators[0])
-    return max(_once(graph, chip) + _spilled(graph, chip), _once(graph, chip, held=True) + again)
+    """Cycles of the DMA that no plan of a region on a chip of one accelerator goes below: all that is copied once, and
+    what is stored and loaded again whatever the groups."""
+    return _once(graph, chip) + _spilled(graph, chip)
 
 
 def least_of_both(graph: Graph, chip: Soc, array: Sequence[float]) -> Floats:

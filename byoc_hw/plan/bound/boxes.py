@@ -28,7 +28,8 @@ from byoc_hw.graph import Conv2d, Dense, Layer, Weighted
 from byoc_hw.integers import ceil_div
 from byoc_hw.plan.array.cost import is_pointwise
 from byoc_hw.plan.array.kinds import Run, Window, geometry, rows_at_a_time
-from byoc_hw.plan.array.window import Axis, Extents, extents
+from byoc_hw.plan.array.window import Extents, extents
+from byoc_hw.plan.bound.seen import fewest_seen
 from byoc_hw.plan.bound.shares import Shares
 from byoc_hw.plan.bound.ways import Floats, Ints, able, cover, groups, packs, weight_bytes
 from byoc_hw.soc import Soc
@@ -90,7 +91,7 @@ def cuts_of(layer: Layer) -> tuple[BoxCut, ...]:
         return ()
     known = all(axis.dilation == 1 and axis.stride <= axis.kernel for axis in (form.rows, form.columns))
     known = known and (form.sums or inputs == whole[2])
-    rows, columns = _seen(form.rows), _seen(form.columns)
+    rows, columns = fewest_seen(form.rows).tolist(), fewest_seen(form.columns).tolist()
     axes: list[tuple[int, list[int]]] = []
     if is_pointwise(layer):
         axes.append((_PIXELS, [many * inputs for many in range(prod(whole[:2]) + 1)]))
@@ -112,16 +113,6 @@ def _cuts_of_run(layer: Layer, form: Run) -> tuple[BoxCut, ...]:
         return ()
     cuts = (BoxCut(whole, axis, ()) for axis in (_ROWS, _COLUMNS, _CHANNELS))
     return tuple(replace(cut, reads=range(0, prod(whole) + 1, cut.each)) for cut in cuts)
-
-
-def _seen(axis: Axis) -> list[int]:
-    """The fewest inputs from the first to the last that outputs in a row read: of none of them to all."""
-    found = [0]
-    for many in range(1, axis.ofm + 1):
-        first = np.arange(axis.ofm - many + 1) * axis.stride - axis.before
-        stop = np.minimum(first + (many - 1) * axis.stride + axis.reach, axis.ifm)
-        found.append(max(int((stop - np.maximum(first, 0)).min()), 0))
-    return found
 
 
 @lru_cache(maxsize=4096)

@@ -40,11 +40,11 @@ def by_itself(layer: Weighted, one: Accelerator, array: float) -> tuple[Floats, 
     `array` is 0, of the copies alone."""
     form = tile_geometry(layer)
     assert isinstance(form, Window), "layers with weights have one"
-    sizes = layer.ifm.bytes_of(form.ifm_channels), weight_bytes(layer), one.activation_memory, one.weight_memory
-    load = one.dma_setup / max(sizes[2:]) + 1 / one.dma_width
-    blocks = prod(layer.weights.shape) * layer.weights.bits / 8 / one.weight_memory
+    room, weight_room = one.activation_memory, one.weight_memory
+    load = one.dma_setup / max(room, weight_room) + 1 / one.dma_width
+    blocks = prod(layer.weights.shape) * layer.weights.bits / 8 / weight_room
     found = []
-    for ways in _ways_of(form, *sizes):
+    for ways in _ways_of(form, layer.ifm.bytes_of(form.ifm_channels), weight_bytes(layer), room, weight_room):
         copied = ways.again * load + one.dma_setup * ways.copies
         if not array:
             found.append((np.zeros(len(copied)), copied))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from byoc_hw.graph import Layer
@@ -32,6 +34,13 @@ def padded_on_all_sides(layer: Layer) -> bool:
     """Whether a layer has padding on all sides: any rows or columns of it have some, too."""
     form = geometry(layer)
     return isinstance(form, Window) and all(min(axis.before, axis.after) > 0 for axis in (form.rows, form.columns))
+
+
+@lru_cache(maxsize=1024)
+def fewest_seen(axis: Axis) -> Ints:
+    """The fewest inputs from the first to the last that outputs in a row see, those at an end: of no outputs to all."""
+    first, stop = _spans(axis)
+    return np.append(0, np.minimum(stop - first[0], stop[-1] - first[::-1]))
 
 
 def least_seen(axis: Axis) -> int:

@@ -10,9 +10,9 @@ from plan_samples import Samples, graph_of
 from byoc_hw.accelerator import REFERENCE
 from byoc_hw.graph import Weighted
 from byoc_hw.plan.array.cost import is_pointwise
-from byoc_hw.plan.array.window import Axis, extents
+from byoc_hw.plan.array.window import extents
 from byoc_hw.plan.bound import prices, sharing
-from byoc_hw.plan.bound.boxes import _seen, cuts_of, cycles_of_boxes, ways_in_boxes
+from byoc_hw.plan.bound.boxes import cuts_of, cycles_of_boxes, ways_in_boxes
 from byoc_hw.plan.bound.latency import latencies, made_in_full
 from byoc_hw.plan.bound.prices import cycles_bound
 from byoc_hw.plan.bound.ways import LayerWork
@@ -84,11 +84,6 @@ def test_lanes_have_boxes_of_layers_and_take_no_fewer_cycles_than_these(seed, ch
             if isinstance(graph.layers[index], Weighted):
                 assert cycles >= cycles_of_boxes(graph.layers[index], cut, one)[many]
     assert {index for _, index in seen} == set(range(len(graph.layers)))
-
-
-def test_the_fewest_inputs_of_outputs_in_a_row_are_those_at_an_end():
-    assert _seen(Axis(6, 6, 3, 1, 1)) == [0, 2, 3, 4, 5, 6, 6]
-    assert _seen(Axis(6, 3, 3, 2, 0)) == [0, 2, 4, 6]
 
 
 def test_rows_that_fill_no_group_cost_a_whole_one():

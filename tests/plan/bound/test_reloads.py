@@ -13,9 +13,10 @@ from plan_samples import Samples, graph_of
 from byoc_hw.accelerator import REFERENCE
 from byoc_hw.errors import PlanError
 from byoc_hw.plan.bound import reloads
+from byoc_hw.plan.bound.halos import pixel_cycles
 from byoc_hw.plan.bound.handed_over import HandedOver
+from byoc_hw.plan.bound.known_layers import known_layers
 from byoc_hw.plan.bound.prices import cycles_bound
-from byoc_hw.plan.bound.reloads import loads_again
 from byoc_hw.plan.bound.ways import least_alone, weight_bytes
 from byoc_hw.plan.choices import Blocks, Choices, Group, Tiling
 from byoc_hw.plan.region import lay_out_region
@@ -45,13 +46,15 @@ def conv(size, channels, side=3, stride=1):
     return graph_of([image], [layer], [layer.ofm])
 
 
-def groups_before(stop, graph, one):
-    """The groups that end before a layer, by what they copy."""
-    layers, handed_over = (
-        reloads._known(graph, one, [0.0] * len(graph.layers)),
-        HandedOver(graph, one.activation_memory),
-    )
-    return reloads._Groups(layers, handed_over, stop, one, reloads.ENGINE_SHARES[:1])
+def loads_again(graph, one):
+    """Cycles of the DMA beside those of all weights once, and of inputs and outputs that local memory has room for."""
+    return reloads.both_engines(graph, one, [0.0] * len(graph.layers))[0]
+
+
+def groups_before(stop, graph, one, array=None):
+    """The groups that end before a layer, by what they cost the engines."""
+    layers = known_layers(graph, one, array or [0.0] * len(graph.layers))
+    return reloads._Groups(layers, HandedOver(graph, one.activation_memory), stop, one)
 
 
 def copied(graph, one, stop):
@@ -161,11 +164,10 @@ def test_a_row_that_two_stripes_share_is_loaded_again_or_computed_again_or_kept(
     graph = graph_of([image], layers, [layers[1].ofm])
     tiny = replace(PLAIN, activation_memory=800)
     array = [least_alone([layer], tiny) for layer in layers]
-    known, shares = reloads._known(graph, tiny, array), reloads.ENGINE_SHARES[[0, 4, 8]]
-    groups = reloads._Groups(known, HandedOver(graph, tiny.activation_memory), 2, tiny, shares)
+    groups = groups_before(2, graph, tiny, array)
     assert len(list(groups.once())) == 2
-    copied, computed, both = (groups._in_stripes(tiny.weight_memory)[at] for at in (0, 2, 1))
-    row, pixels = 12 * 8, known[0].pixel * 12
+    copied, computed, both = (groups._in_stripes(tiny.weight_memory)[at] for at in (0, 8, 4))
+    row, pixels = 12 * 8, pixel_cycles(layers[0], tiny) * 12
     borders = int(groups._stripes[1]) - 1
     assert borders == 3  # three rows of a layer, of five that it reads: eight rows of 96 bytes
     loaded = 2 * (int(groups._stripes[0]) - 1) * row
@@ -209,7 +211,7 @@ def test_layers_in_stripes_load_all_weights_as_often_as_one_of_them_needs():
     tiny = replace(PLAIN, activation_memory=3 * 4 * 4 * 16, weight_memory=weights - 1)
     groups = groups_before(4, graph, tiny)
     assert len(list(groups.once())) == 4
-    assert groups._in_stripes(weights - 1) == 3
+    assert groups._in_stripes(weights - 1)[0] == 3
 
 
 def test_groups_have_no_more_layers_than_are_looked_at(monkeypatch):

@@ -16,12 +16,10 @@ from byoc_hw.accelerator import REFERENCE
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Weighted
 from byoc_hw.plan.array.kinds import rows_at_a_time
-from byoc_hw.plan.array.window import Axis
 from byoc_hw.plan.bound import prices, sharing
 from byoc_hw.plan.bound.latency import latencies
 from byoc_hw.plan.bound.needs import whole_sums
 from byoc_hw.plan.bound.prices import cycles_bound
-from byoc_hw.plan.bound.seen import least_seen, own_inputs
 from byoc_hw.plan.bound.sharing_copies import CopyRules
 from byoc_hw.plan.bound.ways import LayerWork
 from byoc_hw.plan.region import plan_region
@@ -318,21 +316,3 @@ def test_other_chips_and_large_regions_have_the_bound_of_prices(monkeypatch):
         assert cycles_bound(graph, chip) > 0
     monkeypatch.setattr(sharing, "MOST_LAYERS", 0)
     assert cycles_bound(graph, TWINS) > 0
-
-
-@pytest.mark.parametrize(
-    "axis",
-    [Axis(8, 8, 3, 1, 1), Axis(8, 4, 3, 2, 0), Axis(7, 3, 3, 2, 0), Axis(6, 3, 2, 2, 0), Axis(4, 1, 4, 1, 0)],
-    ids=str,
-)
-def test_any_outputs_see_as_many_inputs_as_is_said(axis):
-    """All sets of outputs, and all inputs, are tried."""
-    seen = [
-        set(range(o * axis.stride - axis.before, o * axis.stride - axis.before + axis.reach)) & set(range(axis.ifm))
-        for o in range(axis.ofm)
-    ]
-    each = own_inputs(axis)
-    for chosen in range(1, 1 << axis.ofm):
-        some = [o for o in range(axis.ofm) if chosen >> o & 1]
-        assert len(set().union(*(seen[o] for o in some))) >= each * len(some)
-    assert least_seen(axis) == min(sum(place in one for one in seen) for place in range(axis.ifm))
