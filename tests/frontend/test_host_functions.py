@@ -83,7 +83,7 @@ def test_a_requantize_with_rounding_and_arithmetic_of_its_own_has_tvms_bits():
     assert_has_tvms_bits(module(relay.Tuple(outputs), x), [values], cflags=SANITIZED)
 
 
-def test_sums_of_bool_wrap_in_one_bit():
+def test_sums_and_complements_of_bool_have_one_bit():
     rng = np.random.default_rng(3)
     inputs = [rng.integers(0, 2, (4, 40)).astype(bool) for _ in range(2)]
     x, y = variable((4, 40), "bool"), variable((4, 40), "bool", "y")
@@ -93,5 +93,7 @@ def test_sums_of_bool_wrap_in_one_bit():
         relay.multiply(x, y),
         relay.cumsum(x, axis=1),
         relay.sum(x, axis=1),
+        relay.bitwise_not(x),
+        relay.add(x, x),
     ]
     assert_has_tvms_bits(module(relay.Tuple(outputs), x, y), inputs)

@@ -1,7 +1,8 @@
 """TVM's golden semantics on this machine: compiled with LLVM, at the same settings wherever results are compared.
 
 Compiling takes longer than running, so what makes programs fast and does not change a value is left out. LLVM's
-optimization is one such thing, but where it puts a product or a root in place of a power.
+optimization is one such thing, but where it puts a product or a root in place of a power. SimplifyExpr is another one,
+but where it puts `x` in place of `x + x` of bool.
 """
 
 from __future__ import annotations
@@ -23,18 +24,21 @@ _LEFT_OUT = ["SimplifyExpr", "SimplifyExprPostAlterOp", "AlterOpLayout"]
 
 
 def golden_executor(mod: tvm.IRModule) -> Any:
-    """TVM's executor of a module without regions."""
-    target = _TARGET if _has_powers(mod) else f"{_TARGET} -opt-level=0"
-    with quiet(), golden_semantics(), tvm.transform.PassContext(opt_level=3, disabled_pass=_LEFT_OUT):
+    """TVM's executor of a type-checked module without regions."""
+    target = _TARGET if _has(mod, "power") else f"{_TARGET} -opt-level=0"
+    left_out = [] if _has(mod, "add", "bool") else _LEFT_OUT
+    with quiet(), golden_semantics(), tvm.transform.PassContext(opt_level=3, disabled_pass=left_out):
         library = relay.build(mod, target)
     return graph_executor.GraphModule(library["default"](tvm.cpu()))
 
 
-def _has_powers(mod: tvm.IRModule) -> bool:
+def _has(mod: tvm.IRModule, name: str, dtype: str | None = None) -> bool:
+    """Whether a module has calls of an operator, with results of a type if one is given."""
     found: list[bool] = []
 
     def visit(node: relay.Expr) -> None:
-        found.append(isinstance(node, relay.Call) and operator_name(node) == "power")
+        if isinstance(node, relay.Call) and operator_name(node) == name:
+            found.append(dtype is None or node.checked_type.dtype == dtype)
 
     relay.analysis.post_order_visit(mod["main"].body, visit)
     return any(found)

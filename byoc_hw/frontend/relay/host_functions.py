@@ -9,7 +9,7 @@ itself has a formula, the formula is used here too:
 
 so that a result differs from TVM's only where the C library's own exp, log, sin, cos, pow ... does; float32's
 exp does not (see the template of <mod_name>_math.c). Functions that the C target lacks become calls of the C
-library. Sums of bool wrap, as they do in one bit.
+library. Sums and complements of bool have one bit.
 """
 
 from __future__ import annotations
@@ -43,14 +43,17 @@ class LikeLLVM:
         body = function.body
         for rule in (_by_formula, _by_library):  # in this order: the formulas call fabs and exp2
             body = tir.stmt_functor.ir_transform(body, None, rule, ["tir.Call"])
-        body = tir.stmt_functor.ir_transform(body, None, _one_bit, ["tir.Add", "tir.Sub", "tir.Mul"])
+        body = tir.stmt_functor.ir_transform(body, None, _one_bit, ["tir.Add", "tir.Sub", "tir.Mul", "tir.Call"])
         return function.with_body(body)
 
 
-def _one_bit(node: tir.Add | tir.Sub | tir.Mul) -> tir.PrimExpr | None:
-    """Sums of bool wrap in one bit, as LLVM has them; C would add as int, and take any other number than 0 for true."""
+def _one_bit(node: tir.Add | tir.Sub | tir.Mul | tir.Call) -> tir.PrimExpr | None:
+    """Sums and complements of bool, which LLVM has in one bit; C would compute them as int, and take any other number
+    than 0 for true."""
     if str(node.dtype) != "bool":
         return None
+    if isinstance(node, tir.Call):
+        return tir.Not(node.args[0]) if getattr(node.op, "name", "") == "tir.bitwise_not" else None
     return tir.And(node.a, node.b) if isinstance(node, tir.Mul) else tir.NE(node.a, node.b)
 
 
