@@ -5,7 +5,8 @@
  *
  * The cache has, by the hash of the command, the list of the files that were read, as the compiler's -MD writes it; and
  * by the hash of the command with the contents of those files, the object. Equal contents include equal files, so this
- * is all that a result depends on.
+ * is all that a result depends on. It has the object by the hash of the command with what the preprocessor makes of those
+ * files as well: accelerators differ in macros, most of which a file of the simulator does not use.
  */
 #include <errno.h>
 #include <stdint.h>
@@ -55,6 +56,14 @@ static int write_file(const char *path, File file)
     return fclose(stream) == 0 && written && rename(unfinished, path) == 0;
 }
 
+static int copied(const char *from, const char *to)
+{
+    File file = read_file(from);
+    int written = file.bytes && write_file(to, file);
+    free(file.bytes);
+    return written;
+}
+
 /* FNV-1a, over the bytes and then their number. */
 static uint64_t hashed(uint64_t hash, const void *bytes, size_t size)
 {
@@ -94,9 +103,11 @@ static int find_object(Path path, uint64_t command, File dependencies)
     return found;
 }
 
-/* Runs the compiler, and says what it says; whether the cache may keep what it wrote. */
-static int compiled(char *arguments[], const char *said, int *status)
+/* What the compiler says. */
+static File told(char *arguments[], int *status)
 {
+    Path said;
+    in_cache(said, (uint64_t)getpid(), ".said");
     pid_t child = fork();
     if (child == 0) {
         if (freopen(said, "w", stderr)) {
@@ -109,9 +120,27 @@ static int compiled(char *arguments[], const char *said, int *status)
     }
     *status = WIFEXITED(ended) ? WEXITSTATUS(ended) : 1;
     File words = read_file(said);
-    fwrite(words.bytes, 1, words.size, stderr);
     unlink(said);
-    return *status == 0 && words.size == 0;
+    return words;
+}
+
+/* Where the cache has the object by what the preprocessor makes of the source. 0 if that fails or says something. */
+static int find_preprocessed(Path path, uint64_t command, char *arguments[], int count)
+{
+    Path text;
+    in_cache(text, (uint64_t)getpid(), ".i");
+    char *preprocess[count + 1];
+    memcpy(preprocess, arguments, (size_t)(count + 1) * sizeof *arguments);
+    preprocess[count - 4] = (char[]){"-E"};
+    preprocess[count - 1] = text;
+    int status = 1;
+    int found = told(preprocess, &status).size == 0 && status == 0;
+    if (found) {
+        File file = read_file(text);
+        in_cache(path, hashed(command, file.bytes, file.size), ".o");
+    }
+    unlink(text);
+    return found;
 }
 
 static int has(char *arguments[], const char *wanted)
@@ -135,32 +164,37 @@ int main(int count, char *arguments[])
     for (int index = 1; index < count; index++) {
         command = hashed(command, arguments[index], strlen(arguments[index]));
     }
-    Path said, rule, kept_rule, kept_object;
-    in_cache(said, (uint64_t)getpid(), ".said");
+    Path rule, kept_rule, by_files, by_text;
     in_cache(rule, (uint64_t)getpid(), ".rule");
     in_cache(kept_rule, command, ".d");
 
     int asked = has(arguments, "-MD"); /* for the rule, beside the object */
-    char *with_rule[count + 4];
+    char *object = last[3];
     if (asked) {
-        strcpy(rule, last[3]);
+        strcpy(rule, object);
         strcpy(strrchr(rule, '.') ? strrchr(rule, '.') : rule, ".d");
     }
-    memcpy(with_rule, arguments, (size_t)(count - 4) * sizeof *arguments);
-    memcpy(with_rule + count - 4, (char *[]){"-MD", "-MF", rule}, 3 * sizeof *arguments);
-    memcpy(with_rule + count - 1, last, 5 * sizeof *arguments);
-
     File dependencies = read_file(kept_rule);
-    if (find_object(kept_object, command, dependencies)) {
-        File object = read_file(kept_object);
-        if (object.bytes && write_file(last[3], object) && (!asked || write_file(rule, dependencies))) {
-            return 0;
-        }
+    if (find_object(by_files, command, dependencies) && copied(by_files, object) &&
+        (!asked || write_file(rule, dependencies))) {
+        return 0;
     }
-    int status = 1;
-    if (compiled(with_rule, said, &status)) {
+    char *with_rule[count + 6];
+    memcpy(with_rule, arguments, (size_t)(count - 4) * sizeof *arguments);
+    memcpy(with_rule + count - 4, (char *[]){"-MD", "-MF", rule, "-MQ", object}, 5 * sizeof *arguments);
+    memcpy(with_rule + count + 1, last, 5 * sizeof *arguments);
+
+    int status = 0;
+    int preprocessed = find_preprocessed(by_text, command, with_rule, count + 5);
+    int kept = preprocessed && copied(by_text, object);
+    if (!kept) {
+        File words = told(with_rule, &status);
+        fwrite(words.bytes, 1, words.size, stderr);
+        kept = status == 0 && words.size == 0 && (!preprocessed || copied(object, by_text));
+    }
+    if (kept) {
         dependencies = read_file(rule);
-        if (find_object(kept_object, command, dependencies) && write_file(kept_object, read_file(last[3]))) {
+        if (find_object(by_files, command, dependencies) && copied(object, by_files)) {
             write_file(kept_rule, dependencies);
         }
     }

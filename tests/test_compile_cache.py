@@ -10,10 +10,12 @@ from compile_cache import cached
 
 @pytest.fixture
 def compiled(tmp_path, monkeypatch):
-    """Compiles a.c, which includes b.h; whether the compiler was run for it, and how it ended."""
+    """Compiles a.c, which includes b.h; how often the compiler compiled for it, and how it ended."""
     log = tmp_path / "log"
     compiler = tmp_path / "gcc"
-    compiler.write_text(f'#!/bin/sh\necho >> {log}\nexec {shutil.which("gcc")} "$@"\n')
+    compiler.write_text(
+        f'#!/bin/sh\ncase " $* " in *" -E "*) ;; *) echo >> {log} ;; esac\nexec {shutil.which("gcc")} "$@"\n'
+    )
     compiler.chmod(0o755)
     (tmp_path / "cache").mkdir()
     program = cached(compiler, tmp_path / "cache")
@@ -61,13 +63,24 @@ def test_another_header_source_or_option_is_compiled_anew(tmp_path, compiled, ch
 
 
 def test_a_header_that_includes_another_one_is_compiled_anew_with_either(tmp_path, compiled):
-    place = sources(tmp_path / "place", value='1\n#include "c.h"')
+    code = "int a(void) { return B + C; }\n"
+    place = sources(tmp_path / "place", '1\n#include "c.h"', code)
     (place / "c.h").write_text("#define C 1\n")
     assert compiled(place)[0] == 1
     (place / "c.h").write_text("#define C 2\n")
     assert compiled(place)[0] == 1
-    sources(place, value="1")
+    sources(place, "1\n#define C 3", code)
     assert [compiled(place)[0], compiled(place)[0]] == [1, 0]
+
+
+@pytest.mark.parametrize("flags", [(), ("-MD",)], ids=["object", "object and rule for make"])
+def test_a_macro_that_the_source_does_not_use_is_no_other_source(tmp_path, compiled, flags):
+    first, second = (sources(tmp_path / f"place{number}", f"1\n#define UNUSED {number}") for number in range(2))
+    assert [compiled(first, *flags)[0], compiled(second, *flags)[0]] == [1, 0]
+    assert (first / "a.o").read_bytes() == (second / "a.o").read_bytes()
+    assert not flags or (second / "a.d").read_text() == (first / "a.d").read_text() != ""
+    sources(second, "1\n#define UNUSED 1\n#undef B\n#define B 2")
+    assert compiled(second, *flags)[0] == 1
 
 
 @pytest.mark.parametrize(("flags", "code"), [((), 0), (("-Werror",), 1)], ids=["warning", "error"])
