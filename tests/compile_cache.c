@@ -1,12 +1,13 @@
 /* A compiler that compiles nothing twice: the tests make hundreds of projects, each with HWlib and the simulator.
  *
  * Built with -DCOMPILER="/usr/bin/gcc" -DCACHE="directory"; takes that compiler's place on PATH. It knows commands that
- * end in `-c file.c -o file.o`. Everything else goes straight to the compiler, and so does what makes it say something.
+ * end in `-c file.c -o file.o`, and those that make a program of several sources: it compiles each by itself. Everything
+ * else goes straight to the compiler, and so does what makes it say something.
  *
  * The cache has, by the hash of the command, the list of the files that were read, as the compiler's -MD writes it; and
  * by the hash of the command with the contents of those files, the object. Equal contents include equal files, so this
- * is all that a result depends on. It has the object by the hash of the command with what the preprocessor makes of those
- * files as well: accelerators differ in macros, most of which a file of the simulator does not use.
+ * is all that a result depends on, but for the directory in debug information. It has the object by the hash of what the
+ * preprocessor makes of those files as well: accelerators differ in macros, and no file of the simulator uses them all.
  */
 #include <errno.h>
 #include <stdint.h>
@@ -22,6 +23,8 @@ typedef struct {
 } File;
 
 typedef char Path[4096];
+
+static const uint64_t START = UINT64_C(14695981039346656037);
 
 static File read_file(const char *path)
 {
@@ -124,20 +127,49 @@ static File told(char *arguments[], int *status)
     return words;
 }
 
+/* What is left of the preprocessor's text without the files that have none: a file of macros may lie anywhere. */
+static File without_empty_files(File text)
+{
+    char *to = text.bytes, *end = text.bytes; /* of what is left; markers and empty lines behind it may go */
+    for (char *from = text.bytes, *next; from && (next = strchr(from, '\n')); from = next + 1) {
+        size_t length = (size_t)(next + 1 - from);
+        int marker = strncmp(from, "# ", 2) == 0;
+        to = marker ? end : to; /* says anew where the next line is from */
+        memmove(to, from, length);
+        to += length;
+        end = marker || length == 1 ? end : to;
+    }
+    return (File){text.bytes, (size_t)(end - text.bytes)};
+}
+
+/* Options that the preprocessor alone needs. */
+static int is_preprocessors(const char *argument)
+{
+    return strncmp(argument, "-I", 2) == 0 || strncmp(argument, "-D", 2) == 0 || strncmp(argument, "-M", 2) == 0;
+}
+
 /* Where the cache has the object by what the preprocessor makes of the source. 0 if that fails or says something. */
-static int find_preprocessed(Path path, uint64_t command, char *arguments[], int count)
+static int find_preprocessed(Path path, char *arguments[], int count)
 {
     Path text;
     in_cache(text, (uint64_t)getpid(), ".i");
-    char *preprocess[count + 1];
-    memcpy(preprocess, arguments, (size_t)(count + 1) * sizeof *arguments);
-    preprocess[count - 4] = (char[]){"-E"};
-    preprocess[count - 1] = text;
+    char **last = arguments + count - 4;
+    char *preprocess[count + 3];
+    memcpy(preprocess, arguments, (size_t)(count - 4) * sizeof *arguments);
+    memcpy(preprocess + count - 4, (char *[]){"-MQ", last[3], "-E", last[1], "-o", text, NULL}, 7 * sizeof *arguments);
     int status = 1;
     int found = told(preprocess, &status).size == 0 && status == 0;
     if (found) {
-        File file = read_file(text);
-        in_cache(path, hashed(command, file.bytes, file.size), ".o");
+        uint64_t hash = START;
+        for (int index = 0; index < count - 1; index++) {
+            if (strcmp(arguments[index], "-MF") == 0) {
+                index++;
+            } else if (!is_preprocessors(arguments[index])) {
+                hash = hashed(hash, arguments[index], strlen(arguments[index]));
+            }
+        }
+        File left = without_empty_files(read_file(text));
+        in_cache(path, hashed(hash, left.bytes, left.size), ".o");
     }
     unlink(text);
     return found;
@@ -151,25 +183,20 @@ static int has(char *arguments[], const char *wanted)
     return *arguments != NULL;
 }
 
-int main(int count, char *arguments[])
+/* A command that ends in `-c file.c -o file.o`. */
+static int compile(char *arguments[], int count)
 {
-    char **last = arguments + count - 4; /* -c file.c -o file.o */
-    arguments[0] = (char[]){COMPILER};   /* gcc finds its parts beside itself */
-    if (count < 5 || strcmp(last[0], "-c") != 0 || strcmp(last[2], "-o") != 0 || strlen(last[3]) >= sizeof(Path) ||
-        has(arguments, "-MF")) {
-        execv(COMPILER, arguments);
-        return 127;
-    }
-    uint64_t command = hashed(UINT64_C(14695981039346656037), COMPILER, strlen(COMPILER));
-    for (int index = 1; index < count; index++) {
+    char **last = arguments + count - 4;
+    char *object = last[3];
+    int asked = has(arguments, "-MD"); /* for the rule, beside the object, which it names */
+    uint64_t command = START;
+    for (int index = 0; index < count - !asked; index++) {
         command = hashed(command, arguments[index], strlen(arguments[index]));
     }
     Path rule, kept_rule, by_files, by_text;
     in_cache(rule, (uint64_t)getpid(), ".rule");
     in_cache(kept_rule, command, ".d");
 
-    int asked = has(arguments, "-MD"); /* for the rule, beside the object */
-    char *object = last[3];
     if (asked) {
         strcpy(rule, object);
         strcpy(strrchr(rule, '.') ? strrchr(rule, '.') : rule, ".d");
@@ -179,13 +206,13 @@ int main(int count, char *arguments[])
         (!asked || write_file(rule, dependencies))) {
         return 0;
     }
-    char *with_rule[count + 6];
+    char *with_rule[count + 4];
     memcpy(with_rule, arguments, (size_t)(count - 4) * sizeof *arguments);
-    memcpy(with_rule + count - 4, (char *[]){"-MD", "-MF", rule, "-MQ", object}, 5 * sizeof *arguments);
-    memcpy(with_rule + count + 1, last, 5 * sizeof *arguments);
+    memcpy(with_rule + count - 4, (char *[]){"-MD", "-MF", rule}, 3 * sizeof *arguments);
+    memcpy(with_rule + count - 1, last, 5 * sizeof *arguments);
 
     int status = 0;
-    int preprocessed = find_preprocessed(by_text, command, with_rule, count + 5);
+    int preprocessed = find_preprocessed(by_text, with_rule, count + 3);
     int kept = preprocessed && copied(by_text, object);
     if (!kept) {
         File words = told(with_rule, &status);
@@ -200,6 +227,87 @@ int main(int count, char *arguments[])
     }
     if (!asked) {
         unlink(rule);
+    }
+    return status;
+}
+
+static int is_source(const char *argument)
+{
+    size_t length = strlen(argument);
+    return length > 2 && argument[0] != '-' && strcmp(argument + length - 2, ".c") == 0;
+}
+
+/* Options that the linker alone needs. */
+static int is_linkers(const char *argument)
+{
+    return strncmp(argument, "-l", 2) == 0 || strncmp(argument, "-L", 2) == 0 || strncmp(argument, "-Wl,", 4) == 0;
+}
+
+/* The options to compile one of several sources: all but the names of files. 0 for options that are not known to be of
+ * one word each. */
+static int options_of(char *arguments[], char *options[])
+{
+    static const char *const others[] = {"-c", "-E", "-S", "-x", "-I", "-D", "-L", "-T", "-MD", "-MMD", "-MF",
+                                         "-include", "-isystem", "-Xlinker", "-fsyntax-only", "--coverage"};
+    for (size_t index = 0; index < sizeof others / sizeof *others; index++) {
+        if (has(arguments, others[index])) {
+            return 0;
+        }
+    }
+    int count = 0;
+    options[count++] = *arguments++;
+    for (; *arguments; arguments++) {
+        int two = strcmp(*arguments, "-iquote") == 0;
+        if (strcmp(*arguments, "-o") == 0 && arguments[1]) {
+            arguments++;
+        } else if (**arguments == '-' && !is_linkers(*arguments)) {
+            options[count++] = *arguments;
+        }
+        if (two && arguments[1]) {
+            options[count++] = *++arguments;
+        }
+    }
+    return count;
+}
+
+/* A program of sources: each is compiled, then all are linked. -1 where the compiler is to do it all. */
+static int build(char *arguments[], int count)
+{
+    char *options[count + 5];
+    int of_sources = options_of(arguments, options), made = 0, status = 0;
+    Path objects[64];
+    for (int index = 1; index < count && of_sources && made < 64 && status == 0; index++) {
+        if (is_source(arguments[index])) {
+            snprintf(objects[made], sizeof(Path), "%s/%d.%d.o", CACHE, (int)getpid(), made);
+            char *last[] = {(char[]){"-c"}, arguments[index], (char[]){"-o"}, objects[made], NULL};
+            memcpy(options + of_sources, last, sizeof last);
+            status = compile(options, of_sources + 4);
+            arguments[index] = objects[made++];
+        }
+    }
+    if (made == 0) {
+        return -1;
+    }
+    if (status == 0) {
+        File words = told(arguments, &status);
+        fwrite(words.bytes, 1, words.size, stderr);
+    }
+    while (made) {
+        unlink(objects[--made]);
+    }
+    return status;
+}
+
+int main(int count, char *arguments[])
+{
+    arguments[0] = (char[]){COMPILER}; /* gcc finds its parts beside itself */
+    char **last = arguments + count - 4;
+    int one = count >= 5 && strcmp(last[0], "-c") == 0 && strcmp(last[2], "-o") == 0 && strlen(last[3]) < sizeof(Path) &&
+              !has(arguments, "-MF");
+    int status = one ? compile(arguments, count) : build(arguments, count);
+    if (status < 0) {
+        execv(COMPILER, arguments);
+        return 127;
     }
     return status;
 }
