@@ -6,8 +6,9 @@
  *
  * The cache has, by the hash of the command, the list of the files that were read, as the compiler's -MD writes it; and
  * by the hash of the command with the contents of those files, the object. Equal contents include equal files, so this
- * is all that a result depends on, but for the directory in debug information. It has the object by the hash of what the
- * preprocessor makes of those files as well: accelerators differ in macros, and no file of the simulator uses them all.
+ * is all that a result depends on. It has the object by the hash of what the preprocessor makes of those files as well,
+ * wherever they lie: accelerators differ in macros, and no file of the simulator uses them all. Thus only the folders
+ * that debug information and sanitizers name may be those of an equal file.
  */
 #include <errno.h>
 #include <stdint.h>
@@ -127,17 +128,31 @@ static File told(char *arguments[], int *status)
     return words;
 }
 
-/* What is left of the preprocessor's text without the files that have none: a file of macros may lie anywhere. */
-static File without_empty_files(File text)
+/* Copies a marker, such as `# 3 "folder/name.h" 1`, without the folder. The end of the copy. */
+static char *marked(char *to, const char *marker, const char *end)
+{
+    const char *name = strchr(marker, '"') + 1, *slash = memrchr(name, '/', (size_t)(end - name));
+    size_t number = (size_t)(name - marker);
+    memmove(to, marker, number);
+    name = slash ? slash + 1 : name;
+    memmove(to + number, name, (size_t)(end - name));
+    return to + number + (end - name);
+}
+
+/* What is left of the preprocessor's text without what no code depends on: where files lie, and files without text,
+ * which have macros only. Markers say where the lines behind them are from. */
+static File without_places(File text)
 {
     char *to = text.bytes, *end = text.bytes; /* of what is left; markers and empty lines behind it may go */
     for (char *from = text.bytes, *next; from && (next = strchr(from, '\n')); from = next + 1) {
         size_t length = (size_t)(next + 1 - from);
-        int marker = strncmp(from, "# ", 2) == 0;
-        to = marker ? end : to; /* says anew where the next line is from */
-        memmove(to, from, length);
-        to += length;
-        end = marker || length == 1 ? end : to;
+        if (strncmp(from, "# ", 2) == 0) {
+            to = marked(end, from, next + 1);
+        } else {
+            memmove(to, from, length);
+            to += length;
+            end = length == 1 ? end : to;
+        }
     }
     return (File){text.bytes, (size_t)(end - text.bytes)};
 }
@@ -161,14 +176,14 @@ static int find_preprocessed(Path path, char *arguments[], int count)
     int found = told(preprocess, &status).size == 0 && status == 0;
     if (found) {
         uint64_t hash = START;
-        for (int index = 0; index < count - 1; index++) {
+        for (int index = 0; index < count - 3; index++) {
             if (strcmp(arguments[index], "-MF") == 0) {
                 index++;
             } else if (!is_preprocessors(arguments[index])) {
                 hash = hashed(hash, arguments[index], strlen(arguments[index]));
             }
         }
-        File left = without_empty_files(read_file(text));
+        File left = without_places(read_file(text));
         in_cache(path, hashed(hash, left.bytes, left.size), ".o");
     }
     unlink(text);

@@ -18,8 +18,9 @@ def compiled(tmp_path, monkeypatch):
         f'#!/bin/sh\ncase " $* " in *" -E "*) ;; *) echo >> {log} ;; esac\nexec {shutil.which("gcc")} "$@"\n'
     )
     compiler.chmod(0o755)
-    (tmp_path / "cache").mkdir()
-    program = cached(compiler, tmp_path / "cache")
+    for name in ("bin", "objects"):
+        (tmp_path / name).mkdir()
+    program = cached(compiler, tmp_path / "bin", tmp_path / "objects")
 
     def compile_in(directory, *flags, files=("-c", "a.c", "-o", "a.o")):
         log.write_text("")
@@ -106,15 +107,15 @@ int main(void) { return printf("%d\\n", a() ADDED) < 0; }
 def program(directory, config, code="int a(void) { return B; }\n"):
     """The command for a program of two sources, one of which uses a macro of a file that lies elsewhere."""
     sources(directory, code=code)
-    (directory / "main.c").write_text(MAIN)
     folder = directory.with_name(f"{directory.name}_config")
     folder.mkdir(exist_ok=True)
+    (folder / "main.c").write_text(MAIN)
     (folder / "config.h").write_text(config)
-    return directory, {"files": (f"-I{folder}", "main.c", "a.c", "-lm", "-o", "main")}
+    return directory, {"files": (f"-I{folder}", folder / "main.c", "a.c", "-lm", "-o", "main")}
 
 
 def test_the_sources_of_a_program_are_compiled_once(tmp_path, compiled):
-    """Then it is only linked, wherever a file of macros lies and whatever it has of no use."""
+    """Then it is only linked, wherever its files lie and whatever macros they have of no use."""
     said = []
     for number, config in enumerate(("", "", "#define UNUSED\n", "#undef ADDED\n#define ADDED +1\n")):
         place, files = program(tmp_path / f"place{number}", f"#define ADDED\n{config}")
@@ -134,4 +135,4 @@ def test_what_is_wrong_with_a_program_is_said(tmp_path, compiled, code, what):
     for _ in range(2):
         _, done = compiled(place, **files)
         assert (done.returncode, what in done.stderr, (place / "main").exists()) == (1, True, False)
-    assert not list((tmp_path / "cache/objects").glob("*.[0-9]*.o"))
+    assert not list((tmp_path / "objects").glob("*.[0-9]*.o"))
