@@ -3,6 +3,7 @@
 #   make demo        compile the digits model, run the generated C, compare it with TVM
 #   make test        all tests but the slow ones, or some: make test ARGS="tests/plan -k memory"
 #   make test-slow   the tests that are marked slow
+#   make test-all    both at once
 #   make fuzz        look for wrong results, crashes and foreign errors: make fuzz SECONDS=3600 SEED=1 JOBS=2
 #   make lint        ruff and mypy
 #   make format      let ruff format the sources and fix what it can
@@ -25,8 +26,9 @@ SECONDS := 60
 SEED := 0
 JOBS := $(shell nproc)
 BIN := .venv/bin
+PYTEST := -m pytest -n auto --dist worksteal
 
-.PHONY: demo demo-relay demo-relax test test-relay test-relax test-slow fuzz lint format bench notebooks docs wheel clean compiler
+.PHONY: demo demo-relay demo-relax test test-relay test-relax test-slow test-all fuzz lint format bench notebooks docs wheel clean compiler
 .DEFAULT_GOAL := demo
 
 demo test:
@@ -36,16 +38,19 @@ demo-relay: .venv/ready compiler
 	$(BIN)/python -m byoc_hw.demo --output-dir out/digits $(ARGS)
 
 test-relay: .venv/ready compiler
-	$(BIN)/python -m pytest -n auto --dist worksteal -m 'not slow' $(ARGS)
+	$(BIN)/python $(PYTEST) -m 'not slow' $(ARGS)
 
 test-slow: .venv/ready compiler
-	$(BIN)/python -m pytest -n auto --dist worksteal -m slow $(ARGS)
+	$(BIN)/python $(PYTEST) -m slow $(ARGS)
+
+test-all: .venv/ready compiler
+	$(BIN)/python $(PYTEST) $(ARGS)
 
 demo-relax: $(RELAX)/ready compiler
 	$(RELAX)/bin/python -m byoc_hw.demo --output-dir out/digits-relax $(ARGS)
 
-test-relax: $(RELAX)/ready compiler
-	$(RELAX)/bin/python -m pytest -n auto --dist worksteal -m 'not slow' $(ARGS)
+test-relax: $(RELAX)/tests compiler
+	$(RELAX)/bin/python $(PYTEST) -m 'not slow' $(ARGS)
 
 fuzz: .venv/fuzz compiler
 	$(BIN)/python tests/fuzz --seconds $(SECONDS) --seed $(SEED) --jobs $(JOBS) $(ARGS)
@@ -83,6 +88,10 @@ clean:
 
 $(RELAX)/ready: setup.cfg pyproject.toml
 	@$(find_newer_python); echo "making $(RELAX) with $$python"; rm -rf $(RELAX); "$$python" -m venv $(RELAX)
+	$(RELAX)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[relax]'
+	@touch $@
+
+$(RELAX)/tests: $(RELAX)/ready
 	$(RELAX)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[relax,test-relax]'
 	@touch $@
 

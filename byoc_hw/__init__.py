@@ -21,7 +21,7 @@ from byoc_hw.compiler import (
     load_tflite,
     partition_for_hwlib,
     pattern_table,
-    register_with_tvm,
+    register_with_tvm_when_imported,
     to_integers,
 )
 from byoc_hw.errors import (
@@ -138,5 +138,5 @@ __all__ = [
     "what_if",
 ]
 
-# TVM knows the compiler `hwlib` from here on: who has imported this package may ask TVM for its pattern table.
-register_with_tvm()
+# Who has imported this package and TVM, in any order, may ask TVM for the pattern table of the compiler `hwlib`.
+register_with_tvm_when_imported()

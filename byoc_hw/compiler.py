@@ -19,6 +19,7 @@ from byoc_hw.emit.region import region_source
 from byoc_hw.emit.weight_file import WEIGHTS
 from byoc_hw.errors import InvalidInput, PlanError, Unsupported
 from byoc_hw.frontend.installed import HAS_RELAX, HAS_RELAY
+from byoc_hw.frontend.on_import import when_imported
 from byoc_hw.frontend.seam import Backend, CompiledHost, FixedPoint, FrontEnd, Model
 from byoc_hw.garbage import seldom_collected
 from byoc_hw.graph import Graph
@@ -72,9 +73,14 @@ def front_end() -> FrontEnd:
 
 
 def register_with_tvm() -> None:
-    """Register the compiler name `hwlib` with TVM, if installed: TVM looks up the pattern table by this name."""
+    """Register the compiler name `hwlib` with TVM: TVM looks up the pattern table by this name."""
+    front_end().register(REFERENCE.name, BACKEND)
+
+
+def register_with_tvm_when_imported() -> None:
+    """Register once TVM is imported, if it is installed."""
     if HAS_RELAY or HAS_RELAX:
-        front_end().register(REFERENCE.name, BACKEND)
+        when_imported("tvm", register_with_tvm)
 
 
 def _region_source(graph: Graph, accelerator: Hardware) -> str:

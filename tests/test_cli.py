@@ -415,13 +415,28 @@ else:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_importing_the_package_registers_with_tvm():
-    script = """
+@pytest.mark.parametrize("first", ["byoc_hw", "tvm", "byoc_hw.frontend.relay.read", "byoc_hw.patterns.qnn_conv2d"])
+def test_importing_the_package_registers_with_tvm(first):
+    script = f"""
+import importlib.util
+import {first}
 import byoc_hw
+assert importlib.util.find_spec("tvm")  # who only looks for it
 from tvm.relay.op.contrib.register import get_pattern_table
 assert [name for name, _, _ in get_pattern_table("hwlib")]
 """
     subprocess.run([sys.executable, "-W", "ignore", "-c", script], check=True)
+
+
+def test_what_needs_no_tvm_does_not_import_it(built):
+    script = f"""
+import sys
+from byoc_hw.__main__ import main
+assert main(["run", {str(built)!r}, "--random", "0"]) == 0
+assert main(["accelerator"]) == 0
+assert "tvm" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)
 
 
 def test_no_module_has_the_name_of_a_public_function():
