@@ -33,14 +33,11 @@ MODELS = Path(os.environ.get("BYOC_HW_MODELS", ROOT.parent / "shared" / "models"
 
 
 def pytest_configure(config):
-    """The processes of `pytest -n` have the environment of the first one. Compiled objects are kept for this run, or in
-    BYOC_HW_OBJECTS for others."""
+    """The processes of `pytest -n` have the environment of the first one."""
     if not hasattr(config, "workerinput"):
         directory = Path(tempfile.mkdtemp(prefix="byoc_hw_compilers_"))
         config.add_cleanup(lambda: shutil.rmtree(directory))
-        objects = Path(os.environ.get("BYOC_HW_OBJECTS", directory / "objects"))
-        objects.mkdir(exist_ok=True)
-        compile_cache.install(directory, objects)
+        compile_cache.install(directory)
 
 
 def pytest_ignore_collect(collection_path):
