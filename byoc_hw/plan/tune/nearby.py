@@ -102,11 +102,12 @@ _BUSY = 2
 
 def cut_finely(found: Layout, tried: Sequence[Layout], further: Sequence[Layout]) -> Layout:
     """The best of a plan, of those that were tried, and of further ones, with operations cut where engines wait."""
-    plans = [found, *nsmallest(_FAST, further, _cycles), *nsmallest(_BUSY, further, _least)]
+    plans = [found]
     for some in _of_each(tried, _is_packed):
         if min(map(_cycles, some)) <= _AS_FAST * found.cycles:
             whole = [one for one in some if all(group.pieces == 1 for group in one.choices.groups)]  # can be cut more
             plans += nsmallest(_FAST, some, _cycles) + nsmallest(_FAST, whole, _cycles) + nsmallest(_BUSY, some, _least)
+    plans += nsmallest(_FAST, further, _cycles) + nsmallest(_BUSY, further, _least)
     best = min((found, *further), key=_cycles)
     for one in {plan.choices: plan for plan in plans}.values():
         if not one.choices.apart and one.order.jobs and 2 * len(one.work.ops) <= MOST_ORDERED:
