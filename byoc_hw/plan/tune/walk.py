@@ -24,7 +24,7 @@ MOST_WALKED = 3000
 """The copies and jobs that are laid out in all."""
 
 _FEWEST = 20
-"""Where there is no work for so many plans, there is none: a few random moves rarely gain anything."""
+"""A region so large that the work is not enough for so many plans is left as it is: fewer moves rarely gain anything."""
 
 _KEPT = 4
 """The best plans, from which it goes on."""
@@ -39,7 +39,7 @@ _SLOWER = 1.15
 """Engines that are busy for so many times the cycles of the slowest of these are not worth an order of copies."""
 
 _STUCK = 300
-"""So many moves in turn that lead to plans that are known end the walk."""
+"""After so many attempts in turn that lead to known plans the walk ends."""
 
 
 def walked(starts: Sequence[Layout], good: float, work: int = MOST_WALKED) -> list[Layout]:
@@ -77,8 +77,8 @@ def _best(plans: Sequence[Layout]) -> list[Layout]:
 
 
 def _moved(space: SearchSpace, kept: Sequence[Layout], tried: set[Choices], random: Random) -> Choices | None:
-    """Choices that were not tried: usually one move from the best of some plans. None where the moves lead
-    to plans that were."""
+    """Choices that were not tried: usually one move from the best of some plans. None where all moves lead to known
+    ones."""
     for _ in range(_STUCK):
         choices = kept[min(int(random.expovariate(0.5)), len(kept) - 1)].choices
         for _ in range(1 + min(int(random.expovariate(2.0)), 4)):

@@ -21,7 +21,7 @@ def two_convolutions():
 
 
 def two_additions():
-    """Of the sum of two convolutions one kind of choice alone is not enough."""
+    """Two sums of the same convolutions, and a branch beside them."""
     samples = Samples()
     layers = [samples.conv2d(samples.tensor((1, 6, 6, 8)), 16, (3, 3), padding=(1, 1, 1, 1))]
     layers.append(samples.conv2d(layers[0].ifm, 16, (3, 3), padding=(1, 1, 1, 1)))
