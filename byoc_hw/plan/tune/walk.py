@@ -24,7 +24,7 @@ MOST_WALKED = 3000
 """The copies and jobs that are laid out in all."""
 
 _FEWEST = 20
-"""A region so large that the work is not enough for so many plans is left as it is: fewer moves rarely gain anything."""
+"""A region is left as it is where the work is not enough for so many plans: fewer moves rarely gain anything."""
 
 _KEPT = 4
 """The best plans, from which it goes on."""
