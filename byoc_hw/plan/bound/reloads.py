@@ -22,9 +22,10 @@ weight memory as often as the layer has portions but one. How many portions ther
 - In patches that is so for rows and columns at once, and each patch computes something of all layers. With slices of
   channels, a layer that sums over channels has all of those that it reads of a patch, or partial sums of all that it
   makes. Other tensors between layers are there in slices only, as is the input of a first layer that works channel by
-  channel.
+  channel, and what element-wise layers read.
 - With slices outside of patches, what comes from main memory is loaded once for each slice, and layers before the
-  slices work again. The slices begin with the last layer that sums over channels, or behind it.
+  slices work again. The slices begin with the last layer that sums over channels, or behind it. What element-wise
+  layers behind that read is loaded once.
 
 A layer by itself may be in tiles as well (`by_itself.py`). Rows and columns that neighbouring portions share are loaded
 again, or computed again, or kept (`halos.py`). This counts for tensors beyond local memory, as smaller ones may be
@@ -117,7 +118,7 @@ class _Layer:
     the fewest with its inputs in local memory, and with its output as well, and `most` the rows and columns of one.
     `all_readers` read any of its output, with jobs or not. `plain` are the inputs of its output's
     shape that a layer makes, or that are the region's. It may sum over channels (`sums`), or work channel by channel
-    (`by_channels`). It `grows` if each further row needs another one of its input. The array needs
+    (`by_channels`), or element by element (`elements`). It `grows` if each further row needs another one of its input. The array needs
     `array` cycles for it, and for each pixel that it computes again `pixel`. `alone` are, as a group by itself, cycles
     of the array and of copies beyond those, of all ways that may be the best.
     """
@@ -136,6 +137,7 @@ class _Layer:
     plain: tuple[Tensor, ...]
     sums: bool
     by_channels: bool
+    elements: bool
     grows: bool
     alone: tuple[Floats, Floats]
     array: float
@@ -145,6 +147,11 @@ class _Layer:
     def lines(self) -> tuple[int, int]:
         """The rows and columns of its output."""
         return _lines(self.layer)
+
+    @property
+    def in_slices(self) -> bool:
+        """Whether slices of its inputs may be all that is there of them."""
+        return self.by_channels or self.elements
 
 
 def _known(graph: Graph, one: Accelerator, array: Sequence[float]) -> list[_Layer]:
@@ -186,6 +193,7 @@ def _known(graph: Graph, one: Accelerator, array: Sequence[float]) -> list[_Laye
                 plain=same,
                 sums=sums,
                 by_channels=by_channels,
+                elements=isinstance(form, Run) and not form.repeats,
                 grows=isinstance(form, Run) or (window is not None and _grows(window)),
                 alone=by_itself(layer, one, cycles)
                 if isinstance(layer, Weighted) and sums and read
@@ -342,7 +350,8 @@ class _Groups:
         loaded = sum(inputs, np.zeros(len(many)))
         again = loaded - sum(tensor.nbytes for tensor in self._loaded)
         for tensor, nbytes in zip(self._loaded, inputs, strict=True):
-            loaded -= nbytes * (first.by_channels and tensor in first.reads)
+            behind = all(self._layers[at].elements and at in self._work[:since] for at in self._loaded[tensor])
+            loaded -= nbytes * (behind or (first.by_channels and tensor in first.reads))
         weights = (many - 1) * max(self._weights - room, 0.0)
         options = [(array, again * self._copy + weights * self._load)]
         # With slices outside, what comes from main memory is loaded for each, and layers before them work again.
@@ -409,7 +418,7 @@ class _Patches:
             self._array.append(self._computed(layer, *self._cuts[at]))
             return
         behind = next(reversed(self._needed))
-        if not self._layers[behind].by_channels:
+        if not self._layers[behind].in_slices:
             self._fits &= self._there(behind) <= self._room
         within = [reader for reader in layer.readers if reader < self._stop]
         needed = [self._seen(reader, at) for reader in within]
@@ -422,11 +431,11 @@ class _Patches:
         self._cuts[at] = rows, columns
         self._array.append(self._computed(layer, rows, columns))
         outputs = self._outputs(at)
-        if len(within) == 1 and not layer.elsewhere and isinstance(geometry(layer.layer), Window):
+        if len(within) == 1 and not layer.elsewhere and (isinstance(geometry(layer.layer), Window) or layer.elements):
             (reader,) = within
-            if self._layers[reader].by_channels:
+            if self._layers[reader].in_slices:
                 outputs = np.minimum(outputs, self._beside[reader])
-            elif layer.by_channels and self._layers[reader].sums:
+            elif layer.in_slices and self._layers[reader].sums:
                 outputs = np.minimum(outputs, PSUM_BYTES * self._outputs(reader))
         self._beside[at] = outputs
 

@@ -42,7 +42,7 @@ _GAIN = 0.999
 _NEAR = 1.1
 """How near the cycles of its jobs a run is good enough."""
 
-_SUMS_SHARE = 4
+_SUMS_SHARE = 32
 """One of so many parts of local memory is a large one for partial sums of a row."""
 
 _TOO_BOLD = 1.5
