@@ -116,9 +116,9 @@ class _Layer:
     output; `elsewhere` is true if something else reads that, too. `stored` are the bytes of an output beyond local
     memory: they are stored where a reader is in a later group, or where it is an `output` of the region. `stripes` are
     the fewest with its inputs in local memory, and with its output as well, and `most` the rows and columns of one.
-    `all_readers` read any of its output, with jobs or not. `plain` are the inputs of its output's
-    shape that a layer makes, or that are the region's. It may sum over channels (`sums`), or work channel by channel
-    (`by_channels`), or element by element (`elements`). It `grows` if each further row needs another one of its input. The array needs
+    `all_readers` read any of its output, with jobs or not. `plain` are the inputs of its output's shape that a layer
+    makes, or that are the region's. It may sum over channels (`sums`), or work channel by channel (`by_channels`), or
+    element by element (`elements`). It `grows` if each further row needs another one of its input. The array needs
     `array` cycles for it, and for each pixel that it computes again `pixel`. `alone` are, as a group by itself, cycles
     of the array and of copies beyond those, of all ways that may be the best.
     """

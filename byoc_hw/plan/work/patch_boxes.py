@@ -251,9 +251,7 @@ def _continues(
     if not isinstance(form, Run) or form.each > 1 or form.repeats or of[before.ofm] not in map(of.get, layer.inputs):
         return False
     beside = {of[tensor] for tensor in layer.inputs} - {of[before.ofm]}
-    return all(
-        one.index not in held and not set(indices) & ({*one.makers, *one.readers} - {index}) for one in beside
-    )
+    return all(one.index not in held and not set(indices) & ({*one.makers, *one.readers} - {index}) for one in beside)
 
 
 def channel_slices(run: Sequence[Layer], slices: int, accelerator: Accelerator) -> list[Span]:
