@@ -193,7 +193,7 @@ def _known(graph: Graph, one: Accelerator, array: Sequence[float]) -> list[_Laye
                 plain=same,
                 sums=sums,
                 by_channels=by_channels,
-                elements=isinstance(form, Run) and not form.repeats,
+                elements=isinstance(form, Run) and form.each == 1 and not form.repeats,
                 grows=isinstance(form, Run) or (window is not None and _grows(window)),
                 alone=by_itself(layer, one, cycles)
                 if isinstance(layer, Weighted) and sums and read
