@@ -60,12 +60,13 @@ class Group:
     layers of the group, they are computed once: main memory has them from one stripe to the next.
 
     With several `columns` each stripe is cut into so many patches, from left to right, and every layer computes what a
-    patch takes, with its halo in both directions. With several `slices`, layers that work channel by channel are
-    computed together with the one before them, so many slices of their channels one after the other: what lies between
-    them is never in local memory with all of its channels. With `summed`, a layer behind them that sums over channels
-    adds up their slices as these are made, and local memory has its partial sums in place of all that it reads.
-    With `slices_outer` all patches of a slice are computed before those of the next one: weights of a slice are loaded
-    once, and what the group reads, and layers before the slices make, is loaded and made for each slice again.
+    patch takes, with its halo in both directions. With several `slices`, layers that work channel by channel, or
+    element by element, are computed together with the one before them, so many slices of their channels one after the
+    other: what lies between them is never in local memory with all of its channels. With `summed`, a layer behind them
+    that sums over channels adds up their slices as these are made, and local memory has its partial sums in place of
+    all that it reads. With `slices_outer` all patches of a slice are computed before those of the next one: weights of
+    a slice are loaded once, and what the group reads, and layers before the slices make, is loaded and made for each
+    slice again.
 
     With several `pieces` the copies and jobs of a stripe, a patch or a tile are cut by rows: the next one is loaded
     piece by piece over what is used up, and what is made is stored piece by piece.

@@ -89,6 +89,8 @@ class Tiler:
     accelerator: Accelerator
     weight_room: int | None = None
     """Bytes of local memory for blocks of weights, where tiles are sized for a part of it."""
+    inputs: int = 1
+    """Inputs of tiles that have room at a time; in slices of input channels beside one output and its partial sums."""
     _copied: dict[tuple[int, int], int] = field(default_factory=dict, init=False, repr=False, compare=False)
     _copies: dict[tuple[Extents, int, int, int], int] = field(
         default_factory=dict, init=False, repr=False, compare=False
@@ -215,7 +217,8 @@ class Tiler:
         return largest_allowed(self.window.rows.ofm, lambda rows: self._rows_fit(rows, tiling, *each))
 
     def _rows_fit(self, rows: int, tiling: Tiling, pixel: int, psum_bytes: int) -> bool:
-        return self._activations(rows, tiling, pixel, psum_bytes)[2] <= self.room
+        ofm, psum, end = self._activations(rows, tiling, pixel, psum_bytes)
+        return end + (self.inputs - 1) * (ofm if self.sliced(tiling) else psum) <= self.room
 
     @cached_property
     def room(self) -> int:

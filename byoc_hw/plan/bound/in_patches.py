@@ -74,7 +74,7 @@ class InPatches:
             self._array.append(self._computed(layer, *self._cuts[at]))
             return
         behind = next(reversed(self._needed))
-        if not self._layers[behind].by_channels:
+        if not self._layers[behind].in_slices:
             self._fits &= self._there(behind) <= self._room
         within = [reader for reader in layer.readers if reader < self._stop]
         needed = [self._seen(reader, at) for reader in within]
@@ -87,11 +87,11 @@ class InPatches:
         self._cuts[at] = rows, columns
         self._array.append(self._computed(layer, rows, columns))
         outputs = self._outputs(at)
-        if len(within) == 1 and not layer.elsewhere and isinstance(geometry(layer.layer), Window):
+        if len(within) == 1 and not layer.elsewhere and (isinstance(geometry(layer.layer), Window) or layer.elements):
             (reader,) = within
-            if self._layers[reader].by_channels:
+            if self._layers[reader].in_slices:
                 outputs = np.minimum(outputs, self._beside[reader])
-            elif layer.by_channels and self._layers[reader].sums:
+            elif layer.in_slices and self._layers[reader].sums:
                 outputs = np.minimum(outputs, PSUM_BYTES * self._outputs(reader))
         self._beside[at] = outputs
 

@@ -33,8 +33,8 @@ class KnownLayer:
 
     It is in so many `stripes` at least, of the `most` rows or columns: with its inputs in local memory, and with its
     output as well. `plain` are the inputs of its output's shape that a layer makes, or that are the region's. It may
-    sum over channels (`sums`), or work channel by channel (`by_channels`). It `grows` if each further row needs another
-    one of its input.
+    sum over channels (`sums`), or work channel by channel (`by_channels`), or element by element (`elements`). It
+    `grows` if each further row needs another one of its input.
 
     The array needs `array` cycles for it, and `pixel` for each pixel that it computes again. Of all ways that may be
     the best for a group of this layer `alone`, those are cycles of the array and of copies beyond all of its work once.
@@ -54,6 +54,7 @@ class KnownLayer:
     plain: tuple[Tensor, ...]
     sums: bool
     by_channels: bool
+    elements: bool
     grows: bool
     alone: tuple[Floats, Floats]
     array: float
@@ -63,6 +64,11 @@ class KnownLayer:
     def lines(self) -> tuple[int, int]:
         """The rows and columns of its output."""
         return _lines(self.layer)
+
+    @property
+    def in_slices(self) -> bool:
+        """Whether slices of its inputs may be all that is there of them."""
+        return self.by_channels or self.elements
 
 
 def known_layers(graph: Graph, one: Accelerator, array: Sequence[float]) -> list[KnownLayer]:
@@ -105,6 +111,7 @@ def known_layers(graph: Graph, one: Accelerator, array: Sequence[float]) -> list
                 plain=same,
                 sums=sums,
                 by_channels=by_channels,
+                elements=isinstance(form, Run) and form.each == 1 and not form.repeats,
                 grows=isinstance(form, Run) or (window is not None and _grows(window)),
                 alone=by_itself(layer, one, cycles)
                 if isinstance(layer, Weighted) and sums and read

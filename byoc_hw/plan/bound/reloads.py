@@ -22,9 +22,10 @@ weight memory as often as the layer has portions but one. How many portions ther
 - In patches (`in_patches.py`) that is so for rows and columns at once, and each patch computes something of all layers.
   With slices of channels, a layer that sums over channels has all of those that it reads of a patch, or partial sums of
   all that it makes. Other tensors between layers are there in slices only, as is the input of a first layer that works
-  channel by channel.
+  channel by channel, and what element-wise layers read.
 - With slices outside of patches, what comes from main memory is loaded once for each slice, and layers before the
-  slices work again. The slices begin with the last layer that sums over channels, or behind it.
+  slices work again. The slices begin with the last layer that sums over channels, or behind it. What element-wise
+  layers behind that read is loaded once.
 
 A layer by itself may be in tiles as well (`by_itself.py`). Rows and columns that neighbouring portions share are loaded
 again, or computed again, or kept (`halos.py`). This counts for tensors beyond local memory, as smaller ones may be
@@ -228,7 +229,8 @@ class _Groups:
         loaded = sum(inputs, np.zeros(len(many)))
         again = loaded - sum(tensor.nbytes for tensor in self._loaded)
         for tensor, nbytes in zip(self._loaded, inputs, strict=True):
-            loaded -= nbytes * (first.by_channels and tensor in first.reads)
+            behind = all(self._layers[at].elements and at in self._work[:since] for at in self._loaded[tensor])
+            loaded -= nbytes * (behind or (first.by_channels and tensor in first.reads))
         weights = (many - 1) * max(self._weights - room, 0.0)
         options = [(array, again * self._copy + weights * self._load)]
         # With slices outside, what comes from main memory is loaded for each, and layers before them work again.

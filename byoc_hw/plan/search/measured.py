@@ -42,8 +42,8 @@ _GAIN = 0.999
 _NEAR = 1.1
 """How near the cycles of its jobs a run is good enough."""
 
-_SUMS_SHARE = 4
-"""One of so many parts of local memory is a large one for partial sums of a row."""
+_SUMS_SHARE = 32
+"""One of so many parts of local memory is much for partial sums of a row."""
 
 _TOO_BOLD = 1.5
 """What is put on the estimate of groups that turn out not to fit."""
@@ -233,7 +233,7 @@ def least_one_by_one(mapped: MappedGraph) -> float:
 
 
 def _sums_take_room(grouping: Grouping) -> bool:
-    """Whether partial sums of a row of a layer take a large part of local memory."""
+    """Whether partial sums of a row of a layer take much of local memory."""
     accelerator, cuts = grouping.accelerator, zip(grouping.layers, grouping.blocks, strict=True)
     most = max(psum_bytes(layer, blocks, extents(layer.ofm)[1], accelerator) for layer, blocks in cuts)
     return most * _SUMS_SHARE > accelerator.activation_memory

@@ -106,12 +106,14 @@ class _Cut:
 @dataclass(frozen=True)
 class _Run:
     """Layers that are computed together, the place of the first of them in the group, the sizes of their slices of
-    channels, the largest first, what is `loaded` slice by slice, and the layer that `adds` them up."""
+    channels, the largest first, what is `loaded` slice by slice for the first layer, what comes so at all (`by_slice`),
+    and the layer that `adds` them up."""
 
     layers: tuple[int, ...]
     first: int
     slices: tuple[int, ...]
     loaded: Storage | None
+    by_slice: tuple[Storage, ...]
     adds: int | None
 
     @cached_property
@@ -361,14 +363,15 @@ class PatchedGroup:
                 layers = [self._estimates.layers[index] for index in run.layers]
                 spans = channel_slices(layers, slices, self._accelerator) if run.sliced else []
                 sizes = [stop - start for start, stop in spans] or [layers[0].ofm.shape[-1]]
-                found.append(_Run(run.layers, self._indices.index(run.layers[0]), tuple(sizes), run.loaded, run.adds))
+                first, loads = self._indices.index(run.layers[0]), (run.loaded, run.by_slice)
+                found.append(_Run(run.layers, first, tuple(sizes), *loads, run.adds))
             self._in_runs[slices] = found
         return self._in_runs[slices]
 
     def _loaded_in(self, storage: Storage, slices: int) -> Sequence[int]:
         """The channels of an input that each copy brings."""
-        first = self._runs(slices)[0]
-        return first.slices if first.loaded is storage else (storage.extents[2],)
+        sizes = (run.slices for run in self._runs(slices) if storage in run.by_slice)
+        return next(sizes, (storage.extents[2],))
 
     def _bytes(self, stripes: int, columns: int, slices: int) -> tuple[int, int]:
         """The most bytes of local memory that are live at once: of the largest patch by itself, and of its neighbours

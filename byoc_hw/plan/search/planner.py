@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from heapq import nsmallest
 from itertools import chain
@@ -174,7 +174,7 @@ _TILES = ((1, 1), (2, 2), (2, 1), (1, 2), (3, 2))
 
 _MOST_TILINGS = 3
 """The most tilings of one layer that are laid out: of those with the fewest cycles if the array computes while the DMA
-copies, and of those with the fewest one after the other."""
+copies, also of those alone that have room for it, and of those with the fewest one after the other."""
 
 
 def _in_tiles(plain: MappedGraph) -> Iterator[Choices]:
@@ -187,21 +187,22 @@ def _in_tiles(plain: MappedGraph) -> Iterator[Choices]:
     for room in _TILES:
         for tiling in tilings(layers[0], plain.accelerator, (room,)):
             found[tiling] = found.get(tiling, False) or room[0] > 1
-    for tiling in _promising(layers[0], list(found), plain.accelerator):
+    for tiling in _promising(layers[0], found, plain.accelerator):
         for pieces in (1,) if found[tiling] else PIECES:
             group = Group(1, 1, frozenset(), found[tiling], allowed.resident and stays, tiling, pieces=pieces)
             yield Choices(plain.mapping.swapped, (group,), (None,), copies_transpose=False)
 
 
-def _promising(layer: Layer, found: Sequence[Tiling], accelerator: Accelerator) -> Iterable[Tiling]:
-    """The tilings that are laid out."""
-    form = tile_geometry(layer)
+def _promising(layer: Layer, found: Mapping[Tiling, bool], accelerator: Accelerator) -> Iterable[Tiling]:
+    """The tilings that are laid out, of those `found`: with whether two tiles have room at a time."""
+    form, most = tile_geometry(layer), _MOST_TILINGS
     if not isinstance(form, Window):
-        return found[:_MOST_TILINGS]
+        return list(found)[:most]
     tiler = Tiler(layer, form, accelerator)
     costs = {tiling: tiler.cost(tiling) for tiling in found}
-    beside = nsmallest(_MOST_TILINGS, found, lambda tiling: costs[tiling].rank(2, 2))
-    return dict.fromkeys((*beside, *nsmallest(_MOST_TILINGS, found, lambda tiling: costs[tiling].cycles())))
+    ranked = sorted(found, key=lambda tiling: costs[tiling].rank(2, 2))
+    roomy = [tiling for tiling in ranked if found[tiling]]
+    return dict.fromkeys((*ranked[:most], *roomy[:most], *nsmallest(most, found, lambda one: costs[one].cycles())))
 
 
 def packings(mapped: MappedGraph) -> Iterator[MappedGraph]:

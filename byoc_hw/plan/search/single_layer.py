@@ -32,7 +32,7 @@ def single_tiling(layer: Layer, accelerator: Accelerator) -> Tiling | None:
     the DMA's rule that its cheapest tiling breaks.
     """
     packs, room = worth_packing_tiles(layer, accelerator), accelerator.weight_memory
-    return next(iter(_cheapest(AlikeLayer.of(layer), _part(accelerator, 1, 1), True, room, packs)), None)
+    return next(iter(_cheapest(AlikeLayer.of(layer), _part(accelerator, 1, 1), True, room, 1, packs)), None)
 
 
 @lru_cache(maxsize=256)
@@ -54,11 +54,11 @@ _ROOMS = (1, 2)
 
 @lru_cache(maxsize=4096)
 def _cheapest(
-    alike: AlikeLayer, accelerator: Accelerator, even: bool, weight_room: int, packs: bool
+    alike: AlikeLayer, accelerator: Accelerator, even: bool, weight_room: int, inputs: int, packs: bool
 ) -> tuple[Tiling, ...]:
     """The tiling of a layer with the fewest cycles of copies and jobs one after the other, and the one with the fewest
-    if the array computes while the DMA copies. Blocks of weights stay in so many bytes. If it `packs`, rows may be
-    packed, and where that is the cheapest, the same two without come behind."""
+    if the array computes while the DMA copies. Blocks of weights stay in so many bytes, and so many `inputs` have room
+    at a time. If it `packs`, rows may be packed, and where that is the cheapest, the same two without come behind."""
     layer, form = alike.layer, tile_geometry(alike.layer)
     _check_steps(layer, accelerator)
     if isinstance(form, Run):
@@ -67,7 +67,7 @@ def _cheapest(
         return (_products(layer, form, accelerator),)
     if not isinstance(form, Window):
         return ()
-    tiler = Tiler(layer, form, accelerator, weight_room)
+    tiler = Tiler(layer, form, accelerator, weight_room, inputs)
     costs = _candidates(tiler, even)
     if not costs:
         raise PlanError(_too_large(tiler))
@@ -93,14 +93,24 @@ def tilings(
     weights, at a time. With `even`, tiles that leave a part of the array idle are tried where it waits for the DMA."""
     seen: set[Tiling] = set()
     packs = worth_packing_tiles(layer, accelerator)
-    for activations, weights in parts:
+    form = tile_geometry(layer)
+    sums = isinstance(form, Window) and form.sums
+    for activations, weights, inputs in chain.from_iterable(_rooms(*part, sums) for part in parts):
         try:
             part = _part(accelerator, activations, weights)
-            found = _cheapest(AlikeLayer.of(layer), part, even, accelerator.weight_memory, packs)
+            found = _cheapest(AlikeLayer.of(layer), part, even, accelerator.weight_memory, inputs, packs)
         except PlanError:
             continue  # a larger part may do
         yield from (tiling for tiling in found if tiling not in seen)
         seen.update(found)
+
+
+def _rooms(activations: int, weights: int, sums: bool) -> Iterator[tuple[int, int, int]]:
+    """The part of each local memory for a tile, and the inputs that it has room for; of a layer that `sums` over
+    channels also those that lie beside one output with its partial sums."""
+    yield activations, weights, 1
+    if sums and activations == 2:
+        yield 1, weights, 2
 
 
 MOST_STEPS = 1 << 13

@@ -117,13 +117,20 @@ def bytes_of_box(storage: Storage, box: Extents) -> int:
 class ChannelRun:
     """Layers of a group that are computed together: if they are `sliced`, in slices of channels, one after the other.
 
-    What comes slice by slice from main memory is `loaded`. Another layer `adds` the slices up as they are made.
+    What comes slice by slice from main memory is `loaded`, for the first layer, or lies `beside` what element-wise ones
+    read of the layer before them. Another layer `adds` the slices up as they are made.
     """
 
     layers: tuple[int, ...]
     sliced: bool
     loaded: Storage | None = None
     adds: int | None = None
+    beside: tuple[Storage, ...] = ()
+
+    @property
+    def by_slice(self) -> tuple[Storage, ...]:
+        """All that comes slice by slice from main memory."""
+        return self.beside if self.loaded is None else (self.loaded, *self.beside)
 
     @property
     def makes(self) -> int:
@@ -142,15 +149,16 @@ def runs_of_channels(
     """The layers of a group in runs. `held` are the indices of the storages that are in local memory in full.
 
     With several `slices`, a run begins with a layer that has a window. The others work channel by channel, each on the
-    output of the one before it, which nothing else reads; so several layers are sliced. Where the first layer of the
-    group works channel by channel, too, its input is loaded slice by slice, and a layer at the end of the group stores
-    its output so. With `summed`, a layer by itself that sums over the channels of such a run adds them up.
+    output of the one before it, which nothing else reads; so several layers are sliced. An element-wise one is among
+    them where what it reads beside is loaded, for it alone, and what it makes is in slices, too. Where the first layer
+    of the group works channel by channel, its input is loaded slice by slice, and a layer at the end of the group
+    stores its output so. With `summed`, a layer by itself that sums over the channels of such a run adds them up.
     """
     if slices == 1:
         return [ChannelRun((index,), False) for index in indices]
     found: list[list[int]] = []
     for index in indices:
-        if found and _continues(layers[found[-1][-1]], layers[index], of):
+        if found and _continues(found[-1], index, layers, of, indices, held):
             found[-1].append(index)
         else:
             found.append([index])
@@ -163,11 +171,28 @@ def runs_of_channels(
         runs[0] = replace(runs[0], sliced=True, loaded=loaded)
     if summed:
         runs = _with_sums(runs, layers, of)
+    runs = [one for run in runs for one in _in_slices(run, layers, of, indices, held)]
     if loaded is not None:
         form = geometry(layers[indices[-1]])
         if len(runs[-1].layers) == 1 and runs[-1].adds is None and isinstance(form, Window) and form.groups == 1:
             runs[-1] = replace(runs[-1], sliced=True)
     return runs
+
+
+def _in_slices(
+    run: ChannelRun, layers: Sequence[Layer], of: Mapping[Tensor, Storage], indices: Sequence[int], held: Set[int]
+) -> list[ChannelRun]:
+    """A run, without the element-wise layers at its end where what they make is not in slices, and those; with what
+    they read beside."""
+    last, many = run.layers[-1], len(run.layers)
+    if run.adds is None and (last != indices[-1] or of[layers[last].ofm].index in held):
+        while many > 1 and isinstance(geometry(layers[run.layers[many - 1]]), Run):
+            many -= 1
+    made = {of[layers[index].ofm] for index in run.layers}
+    beside = (of[tensor] for index in run.layers[1:many] for tensor in layers[index].inputs)
+    sliced = run.sliced and (many > 1 or run.loaded is not None)
+    kept = replace(run, layers=run.layers[:many], sliced=sliced, beside=tuple(one for one in beside if one not in made))
+    return [kept, *(ChannelRun((index,), False) for index in run.layers[many:])]
 
 
 def _with_sums(runs: Sequence[ChannelRun], layers: Sequence[Layer], of: Mapping[Tensor, Storage]) -> list[ChannelRun]:
@@ -208,12 +233,25 @@ def _by_channels(layer: Layer) -> bool:
     return isinstance(form, Window) and not form.sums and form.ifm_channels == form.out_channels
 
 
-def _continues(before: Layer, layer: Layer, of: Mapping[Tensor, Storage]) -> bool:
-    one, other = geometry(before), geometry(layer)
-    if not isinstance(one, Window) or not isinstance(other, Window):
+def _continues(
+    run: Sequence[int],
+    index: int,
+    layers: Sequence[Layer],
+    of: Mapping[Tensor, Storage],
+    indices: Sequence[int],
+    held: Set[int],
+) -> bool:
+    """Whether a layer can be computed in slices with those of a run in front of it."""
+    first, before, layer = layers[run[0]], layers[run[-1]], layers[index]
+    begins, form = geometry(first), geometry(layer)
+    if not isinstance(begins, Window) or begins.groups != 1 or len(of[before.ofm].readers) != 1:
         return False
-    between = of[before.ofm]
-    return one.groups == 1 and not other.sums and of[layer.ifm] is between and len(between.readers) == 1
+    if isinstance(form, Window):
+        return not form.sums and of[layer.ifm] is of[before.ofm]
+    if not isinstance(form, Run) or form.each > 1 or form.repeats or of[before.ofm] not in map(of.get, layer.inputs):
+        return False
+    beside = {of[tensor] for tensor in layer.inputs} - {of[before.ofm]}
+    return all(one.index not in held and not set(indices) & ({*one.makers, *one.readers} - {index}) for one in beside)
 
 
 def channel_slices(run: Sequence[Layer], slices: int, accelerator: Accelerator) -> list[Span]:

@@ -114,7 +114,7 @@ class _Patches:
         """The units of one patch: one for each slice of channels that is loaded or stored by itself, and of the rest
         one. Of the slices there may be one `only`."""
         unit = Unit(self.number, self.group.overlap)
-        sliced = {run.loaded for run in self.runs}
+        sliced = {one for run in self.runs for one in run.by_slice}
         views = {
             one: self._input(one, rows.read[one], columns.read[one], unit)
             for one in rows.read
@@ -142,12 +142,11 @@ class _Patches:
             several = channel_slices(layers, self.group.slices, region.accelerator) if only is None else [only]
         sums = None if run.adds is None else self._sums(run.adds, rows, columns, views, several[0][1])
         for number, some in enumerate(several):
-            if number and (run.loaded is not None or last == self.indices[-1]):
+            if number and (run.by_slice or last == self.indices[-1]):
                 region.units.append(unit)
                 unit = Unit(self.number, self.group.overlap)
-            if run.loaded is not None:
-                box = _box(rows.read[run.loaded], columns.read[run.loaded], some)
-                views[run.loaded] = self._loaded(run.loaded, box, unit)
+            for one in run.by_slice:
+                views[one] = self._loaded(one, _box(rows.read[one], columns.read[one], some), unit)
             for index in run.layers:
                 layer, storage = region.layers[index], self.of[region.layers[index].ofm]
                 box = _box(rows.made[index], columns.made[index], some)

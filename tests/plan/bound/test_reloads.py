@@ -155,6 +155,23 @@ def test_a_group_in_slices_loads_its_input_for_each():
     assert groups[1] == 64 * 16 + 64 * 64 + halo + min(weights - weights // 2, 64 * 16 + halo)
 
 
+def test_a_sum_in_slices_needs_no_more_patches_than_the_layer_before_it():
+    """Local memory has room for the input, and a slice of what is made, added and stored: so weights come once."""
+    samples = Samples(1)
+    image, other = samples.tensor((1, 8, 8, 8)), samples.tensor((1, 8, 8, 64))
+    conv = samples.conv2d(image, 64, (1, 1))
+    both = samples.add(conv.ofm, other)
+    graph = graph_of([image, other], [conv, both], [both.ofm])
+    weights = int(weight_bytes(conv))
+    tiny = replace(PLAIN, activation_memory=(8 + 3 * 8) * 64, weight_memory=weights // 4)
+    group = Group(2, overlap=False, resident=False, slices=8)
+    layout = lay_out_region(graph, tiny, Choices((False,), (group,), (None,) * 2))
+    plan = written(layout)
+    assert plan.moved["weights"] == weights
+    assert least_of_dma(graph, tiny) <= of_dma(plan, tiny) < least_of_dma(graph, tiny) + weights
+    assert layout.cycles >= cycles_bound(graph, tiny)
+
+
 def test_a_row_that_two_stripes_share_is_loaded_again_or_computed_again_or_kept():
     """Two convolutions of 3 x 3, whose weights have room. Stripes share two rows of what the second one reads."""
     samples = Samples(1)

@@ -14,7 +14,7 @@ from byoc_hw.plan.choices import Choices, Group, Tiling
 from byoc_hw.plan.region import lay_out_region
 from byoc_hw.plan.search.grouping import Grouping
 from byoc_hw.plan.search.single_layer import _cheapest, single_tiling, tilings
-from byoc_hw.plan.stages import lay_out
+from byoc_hw.plan.stages import busiest, lay_out
 
 
 def test_whole_layer_where_it_fits():
@@ -77,6 +77,38 @@ def test_tiles_come_in_turn_where_those_beside_jobs_cost_more():
     assert found.cycles in (tiler.cycles(tiling, 1, 2), tiler.cycles(tiling))
     assert found.cycles < tiler.cycles(beside, 2, 2)
     assert not found.group.overlap
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_inputs_of_slices_lie_beside_one_output(seed):
+    """Two inputs, the output and its partial sums have room: so slices are copied while others are computed, though two
+    such tiles have no room."""
+    samples, draw = Samples(seed), random.Random(seed)
+    layer = samples.conv2d(samples.tensor((1, 12, 12, 32)), 32, padding=(1, 1, 1, 1))
+    hardware = accelerator(6000, 2000)
+    one, two = (Tiler(layer, geometry(layer), hardware, inputs=inputs) for inputs in (1, 2))
+    tilings = [Tiling(*(draw.randint(1, most) for most in (12, 12, 16, 16))) for _ in range(400)]
+    slices = [tiling for tiling in tilings if two.fits(tiling) and 2 * one.layout(tiling).activation_bytes > 6000]
+    assert len(slices) >= 5
+    assert any(one.fits(tiling) and not two.fits(tiling) for tiling in tilings)
+    plain = map_graph(graph_of([layer.ifm], [layer], [layer.ofm]), hardware, copies_transpose=False)
+    for tiling in slices[:5]:
+        group = Group(1, overlap=True, resident=False, tiling=tiling)
+        lay_out(plain, Choices(plain.mapping.swapped, (group,), (None,), copies_transpose=False))
+
+
+def test_slices_are_copied_while_others_are_computed():
+    samples = Samples()
+    layer = samples.conv2d(samples.tensor((1, 24, 24, 64)), 64, padding=(1, 1, 1, 1))
+    tiny = replace(REFERENCE, array_rows=4, array_columns=32, depthwise_rows=4, activation_memory=4 * KIB)
+    tiny = replace(tiny, weight_memory=2 * KIB, dma_width=2, dma_setup=200)
+    found = lay_out_region(graph_of([layer.ifm], [layer], [layer.ofm]), tiny)
+    (group,) = found.choices.groups
+    tiler = Tiler(layer, geometry(layer), tiny, inputs=2)
+    assert group.overlap
+    assert tiler.fits(group.tiling)
+    assert 2 * tiler.layout(group.tiling).activation_bytes > tiny.activation_memory
+    assert found.cycles < 1.01 * busiest(found.work)
 
 
 @pytest.mark.parametrize("kernel", [3, 1])

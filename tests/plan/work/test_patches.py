@@ -9,10 +9,13 @@ from plan_check import check
 from plan_samples import Samples, accelerator, graph_of
 
 from byoc_hw.errors import PlanError
+from byoc_hw.plan.array.kinds import Run, geometry
+from byoc_hw.plan.array.mapped import map_graph
 from byoc_hw.plan.array.packing import bands
 from byoc_hw.plan.choices import Blocks, Choices, Group
 from byoc_hw.plan.region import plan_region
 from byoc_hw.plan.steps import ACTIVATIONS, SCRATCH, Copy, Job
+from byoc_hw.plan.work.patch_boxes import runs_of_channels
 
 
 def inverted(seed, *, add=False):
@@ -68,6 +71,23 @@ def summing(seed):
     if drawn.random() < 0.5:
         value = add(samples.depthwise(value, (3, 3), padding=(1, 1, 1, 1)))
     return graph_of([ifm], layers, [value])
+
+
+def residual(seed):
+    """A convolution and a sum of its output and another image, often with a pooling or a convolution behind that."""
+    drawn, samples = random.Random(seed), Samples(seed)
+    ifm = samples.tensor((1, drawn.randint(3, 12), drawn.randint(3, 12), drawn.randint(1, 12)))
+    layers = [samples.conv2d(ifm, drawn.randint(2, 40), (3, 3), padding=(1, 1, 1, 1), bits=drawn.choice((8, 4)))]
+    other = samples.tensor(layers[0].ofm.shape)
+    kind = drawn.choice((samples.add, samples.mul))
+    layers.append(kind(*drawn.choice(((layers[0].ofm, other), (other, layers[0].ofm), (layers[0].ofm,) * 2))))
+    if drawn.random() < 0.3:
+        layers.append(samples.lookup(layers[-1].ofm))
+    behind = drawn.choice((None, None, samples.pool, lambda value: samples.conv2d(value, drawn.randint(1, 24), (1, 1))))
+    if behind is not None:
+        layers.append(behind(layers[-1].ofm))
+    inputs = [ifm, other] if other in layers[1].inputs else [ifm]
+    return graph_of(inputs, layers, [layers[-1].ofm])
 
 
 def alone(graph, *groups, blocks=None):
@@ -181,6 +201,60 @@ def test_slices_that_do_not_end_a_group_are_not_outer():
     graph = inverted(0)
     with pytest.raises(PlanError, match="end a group with outer slices alone have slices"):
         plan_region(graph, array(), alone(graph, Group(3, 2, slices=2, slices_outer=True)))
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_sums_of_slices_and_what_comes_beside_them_are_exact(seed):
+    """In patches, or with packed rows, with outer slices, and with slices that are summed."""
+    drawn, graph = random.Random(seed + 100), residual(seed)
+    layers, numbers = len(graph.layers), bands(graph.layers)
+    packs, sums = seed % 3 == 0, not isinstance(geometry(graph.layers[-1]), Run)
+    of = map_graph(graph, array()).storages.of
+    ends = [frozenset({of[tensor].index}) for tensor in (graph.inputs[-1], graph.layers[-1].ofm)]
+    held = drawn.choice((frozenset(), frozenset(), *ends))
+    group = Group(
+        layers,
+        1 if packs else drawn.randint(1, 4),
+        held,
+        overlap=drawn.random() < 0.5,
+        resident=drawn.random() < 0.5,
+        columns=1 if packs else drawn.randint(1, 3),
+        slices=drawn.randint(2, 9),
+        summed=sums and drawn.random() < 0.7,
+        slices_outer=not sums and not packs and not held and drawn.random() < 0.5,
+        pieces=drawn.choice((1, 4)),
+    )
+    blocks = tuple(drawn.choice((None, Blocks(3, 5), Blocks(8, 2), Blocks(4, 64))) for _ in graph.layers)
+    packed = frozenset(band for band in numbers if band is not None) if packs else frozenset()
+    check(graph, array(), seed, replace(alone(graph, group, blocks=blocks), packed=packed))
+
+
+def test_what_is_added_to_slices_is_loaded_slice_by_slice():
+    samples = Samples()
+    conv = samples.conv2d(samples.tensor((1, 8, 8, 8)), 64, (1, 1))
+    other = samples.tensor((1, 8, 8, 64))
+    both = samples.add(conv.ofm, other)
+    graph = graph_of([conv.ifm, other], [conv, both], [both.ofm])
+    tiny = array(activations=(8 + 3 * 8) * 64)  # the input, and a slice of each of the others
+    with pytest.raises(PlanError, match=r"local activation memory: \d+ bytes needed, 2048 bytes there"):
+        plan_region(graph, tiny, alone(graph, Group(2, overlap=False)))
+    plan = check(graph, tiny, choices=alone(graph, Group(2, overlap=False, slices=8)))
+    copies = [step for step in plan.steps if isinstance(step, Copy) and step.rows > 1]
+    assert [(step.inward, step.nbytes, step.rows) for step in copies].count((True, 8, 64)) == 8
+    assert [(step.inward, step.nbytes, step.rows) for step in copies].count((False, 8, 64)) == 8
+
+
+@pytest.mark.parametrize("held", [frozenset({1}), frozenset({3})])
+def test_what_lies_in_local_memory_with_all_channels_is_not_added_to_slices(held):
+    samples = Samples()
+    conv = samples.conv2d(samples.tensor((1, 6, 6, 4)), 16, (1, 1))
+    both = samples.add(conv.ofm, samples.tensor((1, 6, 6, 16)))
+    graph = graph_of([conv.ifm, both.inputs[1]], [conv, both], [both.ofm])
+    mapped = map_graph(graph, array())
+    runs = runs_of_channels(graph.layers, mapped.storages.of, (0, 1), 4, held)
+    assert [(run.layers, run.sliced, run.beside) for run in runs] == [((0,), False, ()), ((1,), False, ())]
+    (run,) = runs_of_channels(graph.layers, mapped.storages.of, (0, 1), 4, frozenset())
+    assert (run.layers, run.sliced, run.beside) == ((0, 1), True, (mapped.storages.of[both.inputs[1]],))
 
 
 @pytest.mark.parametrize("seed", range(20))
