@@ -84,8 +84,9 @@ small regions, which have more starts. So many as in the second step are those o
 _TRIES = 600
 """At least so many plans of a small region are scheduled, those with many copies and jobs, too."""
 
-_FINISHED = 600
-"""The copies and jobs, about, of the plans that get addresses: the best one, and those that cost little more."""
+_FINISHED = 400
+"""The copies and jobs, about, of the plans that get addresses, for all prices: the best, and those that cost little
+more."""
 
 _FINISHED_WITHIN = 1.2
 """What such a plan costs at most, of the best one."""
@@ -154,7 +155,8 @@ def best_parts(
     for swap in (False,) if whole else (True, False):
         ways = (False, True) if chip.shared else (False,)
         searches = [_Search(region, chip, costs, swap, in_place, several) for in_place in ways]
-        found = [_best([plan for one in searches if (plan := one.best(price))]) for price in prices]
+        most = _FINISHED // len(prices)
+        found = [_best([plan for one in searches if (plan := one.best(price, most))]) for price in prices]
         if any(found):
             return [plan.ordered for plan in found if plan is not None]
     names = ", ".join(one.name for one in chip.accelerators)
@@ -249,24 +251,24 @@ class _Search:
         self._tried: dict[float, list[FormOfLayers]] = {}  # plans on the way, by what they cost
         self._profiles = several.profiles
 
-    def best(self, price: Price) -> _Found | None:
+    def best(self, price: Price, most: int) -> _Found | None:
         """The parts of the best plan that was found: one of a few that were improved step by step, or all layers as one
-        part of the only accelerator. None if there is none."""
+        part of the only accelerator. None if there is none. Plans of at most so many copies and jobs, and the best one,
+        get addresses."""
         self.price, self._tried = price, {}
         found = self._searched()
-        plans = [self._finished(plan) for plan in self._promising_plans(found)] if found else []
+        plans = [self._finished(plan) for plan in self._promising_plans(found, most)] if found else []
         if len(self._chip.accelerators) == 1:
             least = min((one.cost for one in plans), default=INFINITE)
             plans += map(self._cut_finely, map(self._arranged, self._as_one_part(least)))
         return _best(plans)
 
-    def _promising_plans(self, best: list[FormOfLayers]) -> list[list[FormOfLayers]]:
-        """The best plan, and others that cost little more: with addresses, and copies and jobs cut, one of them may be
-        faster. The more copies and jobs they have, the fewer they are."""
-        cost = self.cost(best)
-        most = max(_FINISHED // max(_actions_of(best), 1), 1)
+    def _promising_plans(self, best: list[FormOfLayers], most: int) -> list[list[FormOfLayers]]:
+        """The best plan, and others that cost little more, with about so many copies and jobs in all: with addresses,
+        and some of these cut, one of them may be faster."""
+        cost, count = self.cost(best), most // max(_actions_of(best), 1)
         near = sorted(one for one in self._tried if cost < one <= _FINISHED_WITHIN * cost)
-        return [best, *(self._tried[one] for one in near[: most - 1])]
+        return [best, *(self._tried[one] for one in near[: max(count - 1, 0)])]
 
     def _finished(self, plan: list[FormOfLayers]) -> _Found:
         """A plan with its parts in the best order, their addresses, and some copies and jobs cut."""
