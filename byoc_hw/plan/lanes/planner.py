@@ -55,10 +55,13 @@ def plan_on_chip(
         return cost(one.plan)
 
     with _no_garbage():
-        best = min(_in_orders(planner, objective, tuple(range(len(chip.accelerators)))), key=cost_of)
+        tried = list(orders(graph)) if len(chip.accelerators) > 1 else [tuple(range(len(graph.layers)))]
+        several = Several(len(tried))
+        best = min(_in_orders(planner, objective, range(len(chip.accelerators)), tried, several), key=cost_of)
         for lanes in planner.fewer():
             if isinstance(objective, Energy) or planner.least(lanes) < cost_of(best):
-                best = min([best, *_in_orders(planner, objective, lanes)], key=cost_of)
+                order = best.order if len(lanes) > 1 else tried[0]
+                best = min([best, *_in_orders(planner, objective, lanes, [order], several)], key=cost_of)
         return min(best.plan, best.nearby(chip), key=cost)
 
 
@@ -91,11 +94,15 @@ def _with_layers_of(graph: Graph, order: LayerOrder, plan: ChipPlan) -> ChipPlan
     return replace(plan, graph=graph, parts=parts, costs=tuple(costs[index] for index in sorted(costs)))
 
 
-def _in_orders(planner: ChipPlanner, objective: Objective | None, lanes: Sequence[int]) -> Iterator[_Found]:
+def _in_orders(
+    planner: ChipPlanner,
+    objective: Objective | None,
+    lanes: Sequence[int],
+    tried: Sequence[LayerOrder],
+    several: Several,
+) -> Iterator[_Found]:
     """The plans on some accelerators with the layers in a few orders, one for each."""
     graph = planner.graph
-    tried = list(orders(graph)) if len(lanes) > 1 else [tuple(range(len(graph.layers)))]
-    several = Several(len(tried))
     for order in tried:
         ordered = planner.in_order(order)
         for plan, parts in ordered.on(lanes, objective, several):

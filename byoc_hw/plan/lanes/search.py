@@ -15,6 +15,7 @@ from functools import cached_property
 from itertools import chain, combinations, groupby, pairwise, product, starmap, zip_longest
 from math import prod
 
+from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Reshape
 from byoc_hw.plan.array.mapped import MappedGraph
@@ -41,7 +42,10 @@ from byoc_hw.soc import Soc
 
 _BEAM = 6
 _LONGEST = 3
-"""The most layers of a part that is tried at first."""
+_LONGEST_OF_FEW = 6
+"""The most layers of a part that is tried at first; in regions of up to `_FEW` layers it may be longer."""
+
+_FEW = 8
 
 _JOINED = 8
 """The most layers of a part that two are joined to."""
@@ -80,6 +84,13 @@ small regions, which have more starts. So many as in the second step are those o
 _TRIES = 600
 """At least so many plans of a small region are scheduled, those with many copies and jobs, too."""
 
+_FINISHED = 400
+"""The copies and jobs, about, of the plans that get addresses, for all prices: the best, and those that cost little
+more."""
+
+_FINISHED_WITHIN = 1.2
+"""What such a plan costs at most, of the best one."""
+
 INFINITE = float("inf")
 
 _Style = tuple[tuple[int, ...], int]
@@ -116,10 +127,19 @@ class _Near:
 
 @dataclass(frozen=True)
 class Several:
-    """So many searches on one chip that share the time of one, and the layouts that they know."""
+    """So many searches on one chip that share the time of one, and the layouts that they know, by accelerator: `kinds`
+    has those that differ in more than their names."""
 
     count: int = 1
     profiles: dict[object, tuple[list[Profile], Iterator[Profile]]] = field(default_factory=dict)
+    kinds: list[Accelerator] = field(default_factory=list)
+
+    def kind(self, accelerator: Accelerator) -> int:
+        """The number of an accelerator among those that differ."""
+        one = replace(accelerator, name="any", label="any")
+        if one not in self.kinds:
+            self.kinds.append(one)
+        return self.kinds.index(one)
 
 
 def best_parts(
@@ -135,7 +155,8 @@ def best_parts(
     for swap in (False,) if whole else (True, False):
         ways = (False, True) if chip.shared else (False,)
         searches = [_Search(region, chip, costs, swap, in_place, several) for in_place in ways]
-        found = [_best([plan for one in searches if (plan := one.best(price))]) for price in prices]
+        most = _FINISHED // len(prices)
+        found = [_best([plan for one in searches if (plan := one.best(price, most))]) for price in prices]
         if any(found):
             return [plan.ordered for plan in found if plan is not None]
     names = ", ".join(one.name for one in chip.accelerators)
@@ -215,11 +236,11 @@ class _Search:
         self._rest = [0.0] * (len(graph.layers) + 1)  # cycles of all lanes together for the layers from here on
         for index in reversed(range(len(graph.layers))):
             self._rest[index] = self._rest[index + 1] + (1 / rate[index] if max(self._cost[index].values()) else 0)
-        alike = [replace(one, name="any", label="any") for one in chip.accelerators]
-        self._kinds = [alike.index(one) for one in alike]  # the first accelerator that has the same layouts
+        self._kinds = list(map(several.kind, chip.accelerators))
         self.borders = [0, *(stop for stop in range(1, len(graph.layers) + 1) if self.may_stop(stop))]
         self._alone = {((lane,), 0) for lane in range(len(chip.accelerators))}
         self._small = len(graph.layers) <= _SMALL
+        self._longest = _LONGEST_OF_FEW if len(graph.layers) <= _FEW else _LONGEST
         self._first = _FIRST if self._small else _FIRST_OF_MANY
         often = 2 if self._small else 1
         self._often, self._seldom = _KINDS[:often], _KINDS[often:]
@@ -227,28 +248,39 @@ class _Search:
         self.price = Price()
         self._known: dict[PartCut, _Known] = {}
         self._packs = False
+        self._tried: dict[float, list[FormOfLayers]] = {}  # plans on the way, by what they cost
         self._profiles = several.profiles
 
-    def best(self, price: Price) -> _Found | None:
+    def best(self, price: Price, most: int) -> _Found | None:
         """The parts of the best plan that was found: one of a few that were improved step by step, or all layers as one
-        part of the only accelerator. None if there is none."""
-        self.price = price
+        part of the only accelerator. None if there is none. Plans of at most so many copies and jobs, and the best one,
+        get addresses."""
+        self.price, self._tried = price, {}
         found = self._searched()
-        plans = []
-        least = INFINITE
-        if found:
-            most = _MORE // max(_actions_of(found), 1)
-            moved = parts_in_better_order([option for form in found for option in form], self._together.cycles, most)
-            parts = [option.placed for option in moved]
-            copies = (PlacedPart(one, lay_out(one.mapped, Choices((), (), ()))) for one in self._oriented.copies())
-            plans.append(self._arranged([*parts, *copies]))
-            least = plans[0].cost
+        plans = [self._finished(plan) for plan in self._promising_plans(found, most)] if found else []
         if len(self._chip.accelerators) == 1:
-            plans += map(self._arranged, self._as_one_part(least))
-        best = _best(plans)
-        if best is None:
-            return best
-        return self._of(parts_cut_finely(best.ordered, self._chip, self.price.action / self.price.cycle))
+            least = min((one.cost for one in plans), default=INFINITE)
+            plans += map(self._cut_finely, map(self._arranged, self._as_one_part(least)))
+        return _best(plans)
+
+    def _promising_plans(self, best: list[FormOfLayers], most: int) -> list[list[FormOfLayers]]:
+        """The best plan, and others that cost little more, with about so many copies and jobs in all: with addresses,
+        and some of these cut, one of them may be faster."""
+        cost, count = self.cost(best), most // max(_actions_of(best), 1)
+        near = sorted(one for one in self._tried if cost < one <= _FINISHED_WITHIN * cost)
+        return [best, *(self._tried[one] for one in near[: max(count - 1, 0)])]
+
+    def _finished(self, plan: list[FormOfLayers]) -> _Found:
+        """A plan with its parts in the best order, their addresses, and some copies and jobs cut."""
+        most = _MORE // max(_actions_of(plan), 1)
+        moved = parts_in_better_order([option for form in plan for option in form], self._together.cycles, most)
+        parts = [option.placed for option in moved]
+        copies = (PlacedPart(one, lay_out(one.mapped, Choices((), (), ()))) for one in self._oriented.copies())
+        return self._cut_finely(self._arranged([*parts, *copies]))
+
+    def _cut_finely(self, found: _Found) -> _Found:
+        """Parts with some copies and jobs cut, and what they cost together."""
+        return self._of(parts_cut_finely(found.ordered, self._chip, self.price.action / self.price.cycle))
 
     def _arranged(self, parts: Sequence[PlacedPart]) -> _Found:
         """Parts with their addresses, and what they cost."""
@@ -362,6 +394,7 @@ class _Search:
                     cost = self.cost(other, best)
                     if cost < best:
                         best, better, plan = cost, True, other
+                        self._tried.setdefault(cost, other)
                         break
                 else:
                     at += 1
@@ -377,7 +410,7 @@ class _Search:
         if at + 1 < len(plan):
             last, following = plan[at + 1][0].span[1], {_style(plan[at + 1])}
             both = self._near(plan, at, 2)
-            if last - first <= _LONGEST:
+            if last - first <= self._longest:
                 for options in self.forms(first, last, styles=style | following, near=both):
                     yield from (([one], both) for one in few(options))
             for middle in range(first + 1, last):
@@ -393,7 +426,7 @@ class _Search:
         if at + 1 < len(plan):
             (first, stop), (_, last) = plan[at][0].span, plan[at + 1][0].span
             near = self._near(plan, at, 2)
-            if _LONGEST < last - first <= _JOINED:
+            if self._longest < last - first <= _JOINED:
                 for options in self.forms(first, last, styles={_style(plan[at]), _style(plan[at + 1])}, near=near):
                     yield from (([one], near) for one in few(options))
             yield from ((halves, near) for halves in self._halves(first, stop, last, self._alone, self._alone))
@@ -431,7 +464,7 @@ class _Search:
         self, first: int, middle: int, stop: int, styles: Container[_Style] | None, others: Container[_Style] | None
     ) -> Iterator[list[FormOfLayers]]:
         """Layers as two forms that meet before the layer `middle`."""
-        if self.may_stop(middle) and max(middle - first, stop - middle) <= _LONGEST:
+        if self.may_stop(middle) and max(middle - first, stop - middle) <= self._longest:
             halves = (first, middle, styles), (middle, stop, others)
             for one, other in product(*(self.forms(at, end, styles=some, most=1) for at, end, some in halves)):
                 yield [next(few(one)), next(few(other))]
@@ -460,7 +493,7 @@ class _Search:
                 states: list[_State] = []
                 last = max(kept)
                 for at in kept:
-                    if at == last or (self._small and stop - at <= _LONGEST):
+                    if at == last or (self._small and stop - at <= self._longest):
                         for parts in self.forms(at, stop, whole=at < last):
                             for state in kept[at]:
                                 self._extend(states, state, parts, stop)
