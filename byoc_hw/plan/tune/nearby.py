@@ -27,7 +27,6 @@ from byoc_hw.plan.search.measured import Alone, MeasuredRuns, least_one_by_one
 from byoc_hw.plan.search.planner import ENOUGH, laid_out, mappings, packings, promise
 from byoc_hw.plan.stages import Layout, laid_out_both_ways, lay_out
 from byoc_hw.plan.tune.space import SearchSpace
-from byoc_hw.plan.tune.walk import cost, walked
 
 MOST_WORK = 3000
 """The copies and jobs that are laid out in all."""
@@ -53,10 +52,7 @@ def own_layout(graph: Graph, accelerator: Accelerator) -> Layout:
     found = min(reversed(tried), key=_cycles)
     if found.cycles > NEAR * bound:
         found = better_in_runs(found)
-    if found.cycles <= NEAR * bound:
-        return found
-    further = walked([found, *tried], NEAR * bound) if len(graph.layers) > 1 else []
-    return cut_finely(found, tried, further)
+    return found if found.cycles <= NEAR * bound else cut_finely(found, tried)
 
 
 def _by_estimates(graph: Graph, accelerator: Accelerator, bound: int) -> list[Layout]:
@@ -100,15 +96,14 @@ _BUSY = 2
 """The same for plans with few cycles that have little to do, whose engines may wait less for each other then."""
 
 
-def cut_finely(found: Layout, tried: Sequence[Layout], further: Sequence[Layout]) -> Layout:
-    """The best of a plan, of those that were tried, and of further ones, with operations cut where engines wait."""
+def cut_finely(found: Layout, tried: Sequence[Layout]) -> Layout:
+    """The best of a plan and of those that were tried, with copies and jobs cut where engines wait."""
     plans = [found]
     for some in _of_each(tried, _is_packed):
         if min(map(_cycles, some)) <= _AS_FAST * found.cycles:
             whole = [one for one in some if all(group.pieces == 1 for group in one.choices.groups)]  # can be cut more
             plans += nsmallest(_FAST, some, _cycles) + nsmallest(_FAST, whole, _cycles) + nsmallest(_BUSY, some, _least)
-    plans += nsmallest(_FAST, further, _cycles) + nsmallest(_BUSY, further, _least)
-    best = min((found, *further), key=_cycles)
+    best = found
     for one in {plan.choices: plan for plan in plans}.values():
         if not one.choices.apart and one.order.jobs and 2 * len(one.work.ops) <= MOST_ORDERED:
             best = min(best, lay_out(one.mapped, replace(one.choices, fine=True)), key=_cycles)
@@ -246,12 +241,25 @@ def _nearby(found: Layout, bound: int, work: int) -> list[Layout]:
                 too_large.append(choices)
                 continue
             seen.append(other)
-            if other.cycles < found.cycles and cost(other) < cost(found):
+            if other.cycles < found.cycles and _cost(other) < _cost(found):
                 found, improved = other, True
                 if found.cycles <= NEAR * bound:
                     return [*seen, found]
                 break
     return [*seen, found]
+
+
+_COPYING = 16
+"""Cycles of the DMA that are worth one of the region: copies cost energy, and what gains little is not worth many."""
+
+
+_OPERATION = 5
+"""Cycles of the region that a copy or job more is worth: it is a row of tables in flash, and the core starts it."""
+
+
+def _cost(layout: Layout) -> float:
+    copying = sum(layout.work.ops[index].cycles for index in layout.order.copies)
+    return layout.cycles + copying / _COPYING + _OPERATION * len(layout.work.ops)
 
 
 def choices_nearby(space: SearchSpace, found: Layout) -> Iterator[Choices]:
