@@ -216,9 +216,16 @@ class Tiler:
         each = self._each(tiling)
         return largest_allowed(self.window.rows.ofm, lambda rows: self._rows_fit(rows, tiling, *each))
 
+    def activation_bytes(self, tiling: Tiling) -> int:
+        """Bytes of activations that are in local memory at a time."""
+        return self._at_a_time(tiling.rows, tiling, *self._each(tiling))
+
     def _rows_fit(self, rows: int, tiling: Tiling, pixel: int, psum_bytes: int) -> bool:
+        return self._at_a_time(rows, tiling, pixel, psum_bytes) <= self.room
+
+    def _at_a_time(self, rows: int, tiling: Tiling, pixel: int, psum_bytes: int) -> int:
         ofm, psum, end = self._activations(rows, tiling, pixel, psum_bytes)
-        return end + (self.inputs - 1) * (ofm if self.sliced(tiling) else psum) <= self.room
+        return end + (self.inputs - 1) * (ofm if self.sliced(tiling) else psum)
 
     @cached_property
     def room(self) -> int:

@@ -443,11 +443,9 @@ def _too_large(tiler: Tiler) -> str:
     window, accelerator = tiler.window, tiler.accelerator
     # The narrowest slice is not always the smallest tile: it needs partial sums.
     narrowest = min(accelerator.dma_alignment, window.in_channels)
-    layouts = [tiler.layout(Tiling(1, 1, 1, depth)) for depth in (narrowest, window.in_channels)]
-    layout = min(layouts, key=lambda layout: layout.activation_bytes + layout.weight_bytes)
-    memories = {
-        "activation": (layout.activation_bytes, tiler.room),
-        "weight": (layout.weight_bytes, accelerator.weight_memory),
-    }
+    tilings = [Tiling(1, 1, 1, depth) for depth in (narrowest, window.in_channels)]
+    sizes = [(tiler.activation_bytes(one), tiler.layout(one).weight_bytes) for one in tilings]
+    activations, weights = min(sizes, key=sum)
+    memories = {"activation": (activations, tiler.room), "weight": (weights, accelerator.weight_memory)}
     what, (needed, there) = next(item for item in memories.items() if item[1][0] > item[1][1])
     return f"{tiler.layer.name}: the smallest tile fits local {what} memory: {needed} bytes needed, {there} bytes there"

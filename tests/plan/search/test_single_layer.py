@@ -174,3 +174,13 @@ def test_the_tilings_that_are_found_are_the_same_where_all_are_counted(kernel, m
     every, many = found()
     assert some == every
     assert few < many
+
+
+def test_memory_that_has_room_for_one_input_alone_has_no_tilings_for_two():
+    samples = Samples(1)
+    layer = samples.conv2d(samples.tensor((1, 6, 6, 8)), 8, padding=(1, 1, 1, 1))
+    found = [
+        len(list(tilings(layer, replace(REFERENCE, activation_memory=nbytes), ((2, 1),))))
+        for nbytes in range(8, 512, 8)
+    ]
+    assert found[0] == 0 < found[-1]
