@@ -90,11 +90,12 @@ def tilings(
     layer: Layer, accelerator: Accelerator, parts: Iterable[tuple[int, int]], *, even: bool = True
 ) -> Iterator[Tiling]:
     """Tilings of a layer that are sized for parts of the local memories: for so many tiles, and so many blocks of
-    weights, at a time. With `even`, tiles that leave a part of the array idle are tried where it waits for the DMA."""
+    weights, at a time. With `even` there are also tiles that leave a part of the array idle where it waits for the DMA,
+    and tiles for two inputs beside one output."""
     seen: set[Tiling] = set()
     packs = worth_packing_tiles(layer, accelerator)
     form = tile_geometry(layer)
-    sums = isinstance(form, Window) and form.sums
+    sums = even and isinstance(form, Window) and form.sums
     for activations, weights, inputs in chain.from_iterable(_rooms(*part, sums) for part in parts):
         try:
             part = _part(accelerator, activations, weights)
