@@ -153,10 +153,14 @@ def _shared(op: Op, part: PlacedPart, slabs: Mapping[Tensor, tuple[int, ...]], m
 
 
 def main_address(op: Op, access: Access, homes: Mapping[Storage, Home]) -> Address:
-    """Where the storage that an operation accesses lies in main memory."""
-    if isinstance(op.step, Copy):
-        return op.step.main
+    """Where the storage that an operation accesses lies in main memory. Of a copy this is its end there, or, where its
+    other end is a tensor that is handed over, the place of that."""
     assert isinstance(access.place, Storage), "jobs touch no main memory"
+    if isinstance(op.step, Copy):
+        if access.writes != op.step.inward:
+            return op.step.main
+        if access.writes and access.place.sinks:
+            return Address(ARGUMENT + access.place.sinks[0].index, 0)
     return homes[access.place].address
 
 

@@ -6,6 +6,7 @@ from itertools import permutations
 
 import pytest
 from chip_machine import check_chip_plan
+from chip_samples import NPU, two_branches
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from plan_chips import DLA, PAIR, VECTOR
@@ -14,7 +15,7 @@ from plan_machine import RefusedError
 from plan_samples import Samples, graph_of
 from test_chip_plans import EXAMPLES, check_on_chip, separable, values_of, without
 
-from byoc_hw.accelerator import DSP
+from byoc_hw.accelerator import DSP, KIB
 from byoc_hw.errors import InvalidInput
 from byoc_hw.plan.lanes.lanes_clock import lanes_timeline
 from byoc_hw.plan.region import plan_region
@@ -75,6 +76,15 @@ def test_tensors_stay_in_the_memory_that_both_share():
     assert together.handed_over == tuple(layer.ofm.name for layer in graph.layers[:-1])
     assert (apart.handed_over, together.scratch_bytes) == ((), 0)
     assert any(step.job for part in together.parts for step in part.plan.steps if isinstance(step, Signal))
+
+
+@pytest.mark.slow
+def test_what_is_handed_over_to_a_reshape_is_made_before_it():
+    """The third one has no part in the end of the region: pooling, reshape and dense are parts of one lane."""
+    one = replace(NPU, dma_width=2, activation_memory=32 * KIB, dma_alignment=4, queue=1)
+    other = replace(DSP, dma_width=2, activation_memory=32 * KIB, dma_alignment=4)
+    third = replace(NPU, name="third", label="THIRD", array_rows=4, dma_width=1)
+    check_on_chip(Soc((third, one, other), shared=(("npu", "dsp"),)), two_branches())
 
 
 @pytest.mark.slow
