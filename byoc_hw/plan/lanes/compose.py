@@ -11,6 +11,7 @@ from byoc_hw.integers import round_up
 from byoc_hw.plan.chip_plan import ChipPlan, Part
 from byoc_hw.plan.lanes.cut import Region
 from byoc_hw.plan.lanes.joint import JointWork, OrderedParts, PlacedPart, handed_over
+from byoc_hw.plan.lanes.oriented import OrientedPart
 from byoc_hw.plan.lanes.reach import Reach
 from byoc_hw.plan.lanes.sync import Sync, synchronized
 from byoc_hw.plan.library_layer import library_layer
@@ -47,6 +48,7 @@ def chip_plan(region: Region, chip: Soc, ordered: OrderedParts) -> ChipPlan:
     """The plan of parts."""
     graph = region.graph
     parts, work, order = ordered.parts, ordered.work, ordered.order
+    assert _made_before_they_are_read([one.part for one in parts]), "the order of the parts is a possible one"
     memory = _Memory(region, chip, parts)
     sync = synchronized(work, order, chip)
     events = _Events(work, order, sync)
@@ -67,6 +69,12 @@ def chip_plan(region: Region, chip: Soc, ordered: OrderedParts) -> ChipPlan:
         memory=lifetimes,
     )
     return plan.placed(arena.offsets)
+
+
+def _made_before_they_are_read(parts: Sequence[OrientedPart]) -> bool:
+    """Whether every tensor that parts share is whole before the first of them reads it."""
+    last = {tensor: at for at, part in enumerate(parts) for tensor in part.makes}
+    return all(last.get(tensor, -1) < at for at, part in enumerate(parts) for tensor in part.reads)
 
 
 class _Events:

@@ -29,7 +29,7 @@ from byoc_hw.plan.place.by_lifetime import largest_sum
 from byoc_hw.plan.place.local import lifetimes, place_in_time, place_local
 from byoc_hw.plan.region_memory import Lifetime
 from byoc_hw.plan.stages import Layout
-from byoc_hw.plan.steps import ACTIVATIONS, ARGUMENT, WEIGHTS, Copy
+from byoc_hw.plan.steps import ACTIVATIONS, ARGUMENT, WEIGHTS, Address, Copy
 from byoc_hw.plan.work.ops import Access, LocalBuffer, Op, activations
 from byoc_hw.soc import Soc
 from byoc_hw.tensor import Tensor
@@ -68,7 +68,7 @@ class _Touched:
     stores: set[int] = field(default_factory=set)
     shifts: dict[LocalBuffer, int] = field(default_factory=dict)
     stored: list[tuple[int, int, int]] = field(default_factory=list)  # the copy, bytes of the tensor from and to
-    homes: dict[LocalBuffer, tuple[Storage, int]] = field(default_factory=dict)  # and its first byte of the tensor
+    homes: dict[LocalBuffer, tuple[int, int]] = field(default_factory=dict)  # the argument and its byte of the tensor
     whole: bool = True
 
 
@@ -85,11 +85,11 @@ def _touched(part: PlacedPart) -> dict[Tensor, _Touched]:
             tensor, start = part.part.arguments[space - ARGUMENT]
             one = found.setdefault(tensor, _Touched())
             (one.stores if access.writes else one.loads).add(index)
-            _note(one, index, op, access, start)
+            _note(one, index, op, access, space, start)
     return found
 
 
-def _note(one: _Touched, index: int, op: Op, access: Access, start: int) -> None:
+def _note(one: _Touched, index: int, op: Op, access: Access, argument: int, start: int) -> None:
     """Note a copy between a buffer and an argument that begins at byte `start` of a tensor."""
     step, first = op.step, start + access.start
     local = next((access for access in op.accesses if isinstance(access.place, LocalBuffer)), None)
@@ -99,8 +99,7 @@ def _note(one: _Touched, index: int, op: Op, access: Access, start: int) -> None
     assert isinstance(local.place, LocalBuffer)
     if one.shifts.setdefault(local.place, first - local.start) != first - local.start:
         one.whole = False
-    assert isinstance(access.place, Storage)
-    one.homes[local.place] = access.place, start
+    one.homes[local.place] = argument, start
     if access.writes:
         count, nbytes, stride = main_rows(step, step.nbytes)
         one.stored += ((index, first + row * stride, first + row * stride + nbytes) for row in range(count))
@@ -147,7 +146,7 @@ def as_handed_over(part: PlacedPart, outside: Container[Tensor]) -> Layout:
     memory: its jobs read and write these tensors themselves. For an estimate."""
     layout = part.layout
     gone: set[int] = set()
-    moved: dict[LocalBuffer, tuple[Storage, int]] = {}
+    moved: dict[LocalBuffer, tuple[Address, int]] = {}
     for tensor, one in _touched(part).items():
         if tensor in outside or tensor.nbytes > layout.mapped.accelerator.activation_memory // 2:
             continue
@@ -155,7 +154,8 @@ def as_handed_over(part: PlacedPart, outside: Container[Tensor]) -> Layout:
         if use is not None and not use.shifts.keys() & moved.keys():
             gone |= use.loads | use.stores
             moved |= {
-                buffer: (one.homes[buffer][0], shift - one.homes[buffer][1]) for buffer, shift in use.shifts.items()
+                buffer: (Address(one.homes[buffer][0]), shift - one.homes[buffer][1])
+                for buffer, shift in use.shifts.items()
             }
     if not gone:
         return layout
@@ -164,13 +164,13 @@ def as_handed_over(part: PlacedPart, outside: Container[Tensor]) -> Layout:
     return replace(layout, work=replace(layout.work, ops=ops), places=places, order=order(ops, places))
 
 
-def _in_place(op: Op, moved: Mapping[LocalBuffer, tuple[Storage, int]]) -> Op:
-    """An operation that touches a tensor in place of some buffers."""
+def _in_place(op: Op, moved: Mapping[LocalBuffer, tuple[Address, int]]) -> Op:
+    """An operation that touches arguments in place of some buffers."""
     accesses = []
     for access in op.accesses:
         if isinstance(access.place, LocalBuffer) and access.place in moved:
-            storage, shift = moved[access.place]
-            access = access._replace(place=storage, start=access.start + shift, stop=access.stop + shift)
+            argument, shift = moved[access.place]
+            access = access._replace(place=argument, start=access.start + shift, stop=access.stop + shift)
         accesses.append(access)
     return replace(op, accesses=tuple(accesses))
 

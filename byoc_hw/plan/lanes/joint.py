@@ -153,18 +153,15 @@ def _shared(op: Op, part: PlacedPart, slabs: Mapping[Tensor, tuple[int, ...]], m
 
 
 def main_address(op: Op, access: Access, homes: Mapping[Storage, Home]) -> Address:
-    """Where the storage that an operation accesses lies in main memory. Of a copy this is its end there, or, where its
-    other end is a tensor that is handed over, the place of that."""
+    """Where what an operation accesses lies in main memory: an argument that is handed over, or a storage. Of a copy
+    this is its end there."""
+    if isinstance(access.place, Address):
+        return access.place
     assert isinstance(access.place, Storage), "jobs touch no main memory"
-    if isinstance(op.step, Copy):
-        if access.writes != op.step.inward:
-            return op.step.main
-        if access.writes and access.place.sinks:
-            return Address(ARGUMENT + access.place.sinks[0].index, 0)
-    return homes[access.place].address
+    return op.step.main if isinstance(op.step, Copy) else homes[access.place].address
 
 
-def main_rows(step: Started, nbytes: int) -> tuple[int, int, int]:
+def main_rows(step: Started | None, nbytes: int) -> tuple[int, int, int]:
     """How `nbytes` of main memory that a copy or a call touches lie: rows, bytes of a row, and from one to the next."""
     if isinstance(step, Copy):
         return step.rows, step.nbytes, step.source_stride if step.inward else step.target_stride

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Graph, Reshape
@@ -29,6 +30,16 @@ class OrientedPart:
     mapped: MappedGraph
     arguments: tuple[tuple[Tensor, int], ...]
     boxes: tuple[tuple[ElementBox, ...] | None, ...]
+
+    @cached_property
+    def reads(self) -> frozenset[Tensor]:
+        """The tensors of the region that its layers read and others make, or that are inputs of the region."""
+        return frozenset(tensor for tensor, _ in self.arguments[: len(self.mapped.graph.inputs)])
+
+    @cached_property
+    def makes(self) -> frozenset[Tensor]:
+        """The tensors of the region that it makes, all of them or a share."""
+        return frozenset(tensor for tensor, _ in self.arguments[len(self.mapped.graph.inputs) :])
 
 
 class Oriented:

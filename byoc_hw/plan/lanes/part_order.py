@@ -46,4 +46,4 @@ def _moves(parts: Sequence[Option]) -> Iterator[list[Option]]:
 
 def _reads(part: Option, other: Option) -> bool:
     """Whether a part reads something that another one makes."""
-    return not part.reads.keys().isdisjoint(other.writes.keys())
+    return not part.part.reads.isdisjoint(other.part.makes)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from byoc_hw.integers import ceil_div
-from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.lanes.joint import PlacedPart, main_address, main_rows, needs_of
 from byoc_hw.plan.lanes.layouts import in_pieces
@@ -17,7 +16,7 @@ from byoc_hw.plan.order.copies import needed_first
 from byoc_hw.plan.order.dependencies import TouchedBytes
 from byoc_hw.plan.search.planner import mapped_as
 from byoc_hw.plan.stages import Layout, lay_out
-from byoc_hw.plan.steps import ACTIVATIONS, ARGUMENT, WEIGHTS, Copy, Started
+from byoc_hw.plan.steps import ACTIVATIONS, ARGUMENT, WEIGHTS, Address, Copy, Started
 from byoc_hw.plan.work.ops import LocalBuffer
 from byoc_hw.tensor import Tensor
 
@@ -48,8 +47,9 @@ LocalPiece = tuple[int, int, int, tuple[int, ...]]
 """Bytes of a local memory from and to, the action that wrote them last or -1, and those that read them since: of a part
 backwards, the first that writes them, and those that read them before."""
 
-Touched = tuple[int, Started, int, int, int, bool]
-"""Bytes of an argument that an action touches: the action, its step, the argument, from and to, whether it writes."""
+Touched = tuple[int, Started | None, int, int, int, bool]
+"""Bytes of an argument that an action touches: the action, its step or None where the argument is handed over, the
+argument, from and to, whether it writes."""
 
 PixelBox = tuple[int, int, int, int, int]
 """Bytes of a tensor in main memory: the action that moves them, pixels from and to, bytes of each pixel from and to."""
@@ -148,11 +148,13 @@ def profile_of(layout: Layout, pieces: bool) -> Profile:
             if isinstance(access.place, LocalBuffer):
                 base = layout.places[access.place]
                 local.append((index, access.place.space, base + access.start, base + access.stop, access.writes))
-            space = main_address(op, access, layout.work.homes).space if isinstance(access.place, Storage) else -1
+                continue
+            space = main_address(op, access, layout.work.homes).space
             if space >= ARGUMENT:
                 span = space - ARGUMENT, access.start, access.stop
                 reads, writes = (reads, span) if access.writes else ([*reads, span], writes)
-                moved.append((index, op.step, *span, access.writes))
+                step = None if isinstance(access.place, Address) else op.step
+                moved.append((index, step, *span, access.writes))
         actions.append(
             Action(is_copy[index], op.cycles, waits[index], tuple(behind[index]), needed[index], tuple(reads), writes)
         )
@@ -210,7 +212,7 @@ class Option:
         return PlacedPart(self.part, in_pieces(layout) if self.profile.pieces else layout)
 
 
-def boxes_of(step: Started, tensor: Tensor, start: int, nbytes: int) -> Iterator[tuple[int, int, int, int]]:
+def boxes_of(step: Started | None, tensor: Tensor, start: int, nbytes: int) -> Iterator[tuple[int, int, int, int]]:
     """What a copy or a call touches of `nbytes` of a tensor from byte `start` on: pixels from and to, and bytes of each
     of them."""
     pixel = tensor.bytes_of(tensor.shape[-1]) if tensor.shape else tensor.nbytes

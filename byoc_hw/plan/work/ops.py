@@ -41,9 +41,10 @@ class SharedMemory:
 
 
 class Access(NamedTuple):
-    """Bytes `start` to `stop` (not included) of a buffer, of a storage in main memory, or of a shared memory."""
+    """Bytes `start` to `stop` (not included) of a buffer, of a storage in main memory, or of a shared memory; in an
+    estimate for a chip also of an argument that is handed over, by its address."""
 
-    place: LocalBuffer | Storage | SharedMemory
+    place: LocalBuffer | Storage | SharedMemory | Address
     start: int
     stop: int
     writes: bool

@@ -9,7 +9,7 @@ from itertools import accumulate, pairwise
 from byoc_hw.graph_text import shape_text
 from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.steps import WEIGHTS, Copy, WholeLayer
-from byoc_hw.plan.work.ops import Access, Home, LocalBuffer, Op, SharedMemory
+from byoc_hw.plan.work.ops import Access, Home, LocalBuffer, Op
 
 
 @dataclass
@@ -68,7 +68,7 @@ def _line(number: int, op: Op, names: Mapping[LocalBuffer, str]) -> str:
 
 def _place(access: Access, names: Mapping[LocalBuffer, str]) -> str:
     place = access.place
-    assert not isinstance(place, SharedMemory), "a region by itself shares no memory"
+    assert isinstance(place, LocalBuffer | Storage), "a region by itself shares no memory"
     return f"{names[place] if isinstance(place, LocalBuffer) else f's{place.index}'}[{access.start}:{access.stop}]"
 
 

@@ -51,6 +51,22 @@ def test_parts_stay_behind_those_that_they_read():
     assert parts_in_better_order([first, other, second], cycles, 9) == [first, second, other]
 
 
+def test_a_part_stays_behind_what_makes_its_tensor_where_no_copy_is_left_that_loads_it():
+    """Both share their memory: in estimates a tensor that is handed over is read and written by jobs alone, also
+    where another tensor with the same bytes, an output, is stored."""
+    samples = Samples(2)
+    image = samples.tensor((1, 8, 8, 16))
+    pooled = samples.pool(image)
+    flat = samples.reshape(pooled.ofm, (1, 256))
+    dense = samples.dense(flat.ofm, 8)
+    graph = graph_of([image], [pooled, flat, dense], [dense.ofm, pooled.ofm])
+    costs = [dict.fromkeys((0, 1), 100) for _ in graph.layers]
+    chip = replace(CHIP, shared=(("one", "two"),))
+    found = search._Search(Region(graph), chip, costs, in_place=True)
+    parts = [found._options(PartCut(0, layers), 1)[0] for layers in ((0, 1), (2,))]
+    assert parts_in_better_order(parts, lambda some: some.index(parts[1]), 9) == parts
+
+
 def test_another_order_gives_the_same_bytes(monkeypatch):
     """Whatever the order of the layers, all of the parts on a lane may come in another one."""
     orders = []
