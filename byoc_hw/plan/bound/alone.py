@@ -38,6 +38,7 @@ from byoc_hw.plan.bound.prefetch import loaded_after_work
 from byoc_hw.plan.bound.reloads import ENGINE_SHARES, both_engines
 from byoc_hw.plan.bound.spills import spills
 from byoc_hw.plan.bound.ways import Floats, least_alone, least_in_blocks, weight_bytes
+from byoc_hw.plan.bound.weight_copies import weight_copies
 from byoc_hw.plan.bound.windows import AtOnce, evenly_spread, loading
 from byoc_hw.soc import Soc
 from byoc_hw.tensor import Tensor
@@ -83,9 +84,8 @@ class _Region:
         self.jobs = [least_job(layer, self.one, chip) for layer in graph.layers]
         self.needed = [needed_before(graph, at, chip, whole=False) for at in range(len(graph.layers))]
         self.inputs, self.outputs = copied_in_full(graph)
-        self.weights = sum(map(weight_bytes, graph.layers))
-        self.once = _once(graph, chip)
-        self.copied = least_copied(graph, chip)
+        self.weights = weight_copies(graph.layers, self.one)
+        self.once, self.spilled = _tensors_once(graph, self.one), _spilled(graph, chip)
 
 
 class _Engines:
@@ -110,35 +110,38 @@ class _Engines:
         self._before, self._behind = (
             [min(some.values(), default=0.0) for some in each] for each in (times.before, times.behind)
         )
-        self._copied = max(region.copied, float(self.both[0]))
         self._least = self._working(AtOnce(), False)
 
     def least(self, zeros: float, moved: float) -> float:
         """Cycles that no plan goes below, with those of copies for images: of zero points, and of images that may be
         among what is loaded again anyway."""
         mixed = self.both + ENGINE_SHARES * self._around + (1 - ENGINE_SHARES) * zeros
-        busier = self._busier(zeros + max(self._copied, self._region.once + moved))
-        return max(self._known, float(mixed.max()), busier)
+        return max(self._known, float(mixed.max()), self._busier(zeros, moved))
 
-    def _busier(self, copied: float) -> float:
-        """The cycles of the busier engine, with the fewest copies, or with a setup more and earlier ones; `copied` are
-        those of the DMA."""
+    def _copied(self, more: float, moved: float) -> float:
+        """The cycles of the DMA, with `more` of other copies than are known."""
+        region = self._region
+        once = region.weights.cycles(region.once + more + max(region.spilled, moved))
+        return max(float(self.both[0]) + more, once)
+
+    def _busier(self, zeros: float, moved: float) -> float:
+        """The cycles of the busier engine, with the fewest copies, or with a setup more and earlier ones."""
         least, region, one = self._least, self._region, self._region.one
         if one.library is not None:
             return least
         room = one.activation_memory
         may = (
             bool(region.inputs) and all(tensor.nbytes <= room for tensor in region.inputs),
-            0 < region.weights <= one.weight_memory,
+            0 < region.weights.nbytes <= one.weight_memory,
             bool(region.outputs) and all(tensor.nbytes <= room for tensor in region.outputs),
         )
-        if copied + sum(may) * one.dma_setup <= least:
+        if self._copied(zeros + sum(may) * one.dma_setup, moved) <= least:
             return least
         found = []
         for chosen in product(*((False, True) if some else (False,) for some in may)):
             inputs, weights, outputs = chosen
-            at_once = AtOnce(tuple(region.inputs) if inputs else (), region.weights * weights)
-            earlier = copied + (sum(may) - sum(chosen)) * one.dma_setup
+            at_once = AtOnce(tuple(region.inputs) if inputs else (), region.weights.nbytes * weights)
+            earlier = self._copied(zeros + (sum(may) - sum(chosen)) * one.dma_setup, moved)
             found.append(max(least, earlier, self._working(at_once, outputs) if any(chosen) else 0.0))
         return min(found)
 
@@ -196,21 +199,24 @@ def copied_in_full(graph: Graph) -> tuple[list[Tensor], list[Tensor]]:
 def least_copied(graph: Graph, chip: Soc) -> float:
     """Cycles of the DMA that no plan of a region on a chip of one accelerator goes below: all that is copied once, and
     what is stored and loaded again whatever the groups."""
-    return _once(graph, chip) + _spilled(graph, chip)
+    (one,) = chip.accelerators
+    others = _tensors_once(graph, one) + _spilled(graph, chip)
+    return others if one.library is not None else weight_copies(graph.layers, one).cycles(others)
 
 
 def least_of_both(graph: Graph, chip: Soc, array: Sequence[float]) -> Floats:
     """For each of `ENGINE_SHARES`, the least sum of that part of the array's cycles and the rest of the DMA's, of any
     plan on a chip of one accelerator whose layers take the array at least as many cycles as `array` says."""
-    return both_engines(graph, chip.accelerators[0], array) + (1 - ENGINE_SHARES) * _once(graph, chip, held=True)
+    (one,) = chip.accelerators
+    once = least_copying(sum(map(weight_bytes, graph.layers)), one.weight_memory, one)
+    once += _tensors_once(graph, one, held=True)
+    return both_engines(graph, one, array) + (1 - ENGINE_SHARES) * once
 
 
-def _once(graph: Graph, chip: Soc, *, held: bool = False) -> float:
-    """Cycles of the DMA for all weights, inputs and outputs once; if `held`, for those that have room."""
-    (one,), room = chip.accelerators, chip.accelerators[0].activation_memory
-    tensors = [tensor.nbytes for tensor in dict.fromkeys(chain(*copied_in_full(graph)))]
-    weights = least_copying(sum(map(weight_bytes, graph.layers)), one.weight_memory, one)
-    return weights + sum(least_copying(size, room, one) for size in tensors if not held or size <= room)
+def _tensors_once(graph: Graph, one: Accelerator, *, held: bool = False) -> float:
+    """Cycles of the DMA for all inputs and outputs once; if `held`, for those that have room."""
+    room, tensors = one.activation_memory, dict.fromkeys(chain(*copied_in_full(graph)))
+    return sum(least_copying(some.nbytes, room, one) for some in tensors if not held or some.nbytes <= room)
 
 
 def _spilled(graph: Graph, chip: Soc) -> float:

@@ -24,6 +24,7 @@ from byoc_hw.graph import Graph, Weighted
 from byoc_hw.plan.array.kinds import parts_of_kernel
 from byoc_hw.plan.bound.needs import Need, all_of, read
 from byoc_hw.plan.bound.ways import Floats, weight_bytes
+from byoc_hw.plan.bound.weight_copies import weight_copies
 from byoc_hw.plan.bound.windows import evenly_spread
 from byoc_hw.tensor import Tensor
 
@@ -85,13 +86,9 @@ def _curves(graph: Graph, one: Accelerator, sizes: Floats, least: Floats, partly
         items.append((partly[together].sum(), sizes[together].sum()))
         items.sort(key=lambda item: item[0] / item[1])
         corners = np.cumsum([(least[full].sum(), sizes[full].sum()), *items], axis=0)
-        found.append(_Curve(corners[:, 0], corners[:, 1], _setups(sizes[index + 1 :], one)))
+        behind = weight_copies(graph.layers[index + 1 :], one)
+        found.append(_Curve(corners[:, 0], corners[:, 1], behind.setups(there=one.weight_memory)))
     return found
-
-
-def _setups(sizes: Floats, one: Accelerator) -> float:
-    """The least setups of copies of weights, of which weight memory has no room for all."""
-    return float(np.ceil(sizes.sum() / one.weight_memory - 1) * one.dma_setup) if sizes.any() else 0.0
 
 
 def _needed(graph: Graph, one: Accelerator) -> list[tuple[Flags, Flags]]:
