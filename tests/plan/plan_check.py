@@ -11,10 +11,11 @@ from plan_reference import run_graph
 from byoc_hw.graph import Add, MatMul, Moving, Mul, Pool2d
 from byoc_hw.params import requantize
 from byoc_hw.plan.array.cost import copy_cycles
-from byoc_hw.plan.bound.alone import ROUNDING, least_copied, least_of_both
+from byoc_hw.plan.bound.alone import ROUNDING, copied_in_full, least_copying, least_of_both
 from byoc_hw.plan.bound.prices import cycles_bound
 from byoc_hw.plan.bound.reloads import ENGINE_SHARES
-from byoc_hw.plan.bound.ways import least_alone
+from byoc_hw.plan.bound.spills import spills
+from byoc_hw.plan.bound.ways import least_alone, weight_bytes
 from byoc_hw.plan.order.timeline import timeline
 from byoc_hw.plan.region import lay_out_region
 from byoc_hw.plan.stages import written
@@ -69,7 +70,12 @@ def least_of_dma(graph, accelerator):
     """Cycles of copies that no plan goes below."""
     chip = Soc((replace(accelerator, name="alone"),))
     again = least_of_both(graph, chip, [0.0] * len(graph.layers))[0]
-    return max(least_copied(graph, chip), again) * (1 - ROUNDING)
+    inputs, outputs = copied_in_full(graph)
+    sizes = [tensor.nbytes for tensor in {*inputs, *outputs}]
+    sizes += [size for some in spills(graph, chip) for size in (some.loaded, some.stored)]
+    once = least_copying(sum(map(weight_bytes, graph.layers)), accelerator.weight_memory, accelerator)
+    once += sum(least_copying(size, accelerator.activation_memory, accelerator) for size in sizes)
+    return max(once, again) * (1 - ROUNDING)
 
 
 def check_descriptor(layer):

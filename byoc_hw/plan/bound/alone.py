@@ -196,14 +196,6 @@ def copied_in_full(graph: Graph) -> tuple[list[Tensor], list[Tensor]]:
     return inputs, [tensor for tensor in dict.fromkeys(graph.outputs) if tensor not in whole]
 
 
-def least_copied(graph: Graph, chip: Soc) -> float:
-    """Cycles of the DMA that no plan of a region on a chip of one accelerator goes below: all that is copied once, and
-    what is stored and loaded again whatever the groups."""
-    (one,) = chip.accelerators
-    others = _tensors_once(graph, one) + _spilled(graph, chip)
-    return others if one.library is not None else weight_copies(graph.layers, one).cycles(others)
-
-
 def least_of_both(graph: Graph, chip: Soc, array: Sequence[float]) -> Floats:
     """For each of `ENGINE_SHARES`, the least sum of that part of the array's cycles and the rest of the DMA's, of any
     plan on a chip of one accelerator whose layers take the array at least as many cycles as `array` says."""

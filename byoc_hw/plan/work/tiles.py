@@ -77,7 +77,7 @@ def tiles(window: Window, tiling: Tiling) -> Iterator[Tile]:
         start = window.first_input(channel[0]) if window.sums else 0
         depths = slices[::turn] if window.sums else [channel]
         for at, (depth, count) in enumerate(depths, 1):
-            loaded = (start, window.in_channels) if tiling.whole_ifm else (start + depth, count)
+            loaded = (start, window.in_channels) if tiling.whole_ifm and window.sums else (start + depth, count)
             yield Tile(row, column, *channel, depth, count, loaded, at == 1, at == len(depths), start)
 
 

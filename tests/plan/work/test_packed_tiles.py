@@ -128,6 +128,16 @@ def test_tiles_that_fit_have_room(packed):
                     plan_region(single(layer), hardware, tiled(tiling))
 
 
+def test_a_tile_of_some_channels_of_a_depthwise_layer_loads_these_alone():
+    """There is no slice that could come again, so its input is whole with these channels."""
+    samples = Samples()
+    layer = samples.depthwise(samples.tensor((1, 9, 9, 16)), padding=SAME)
+    hardware = accelerator(1700)
+    for tiling in (Tiling(9, 9, 8, 1, whole_ifm=True), Tiling(9, 9, 8, 1, whole_ifm=True, packed=True)):
+        assert Tiler(layer, tile_geometry(layer), hardware).fits(tiling)
+        check(single(layer), hardware, choices=tiled(tiling))
+
+
 def test_tiles_are_not_packed_where_they_cannot_be():
     samples = Samples()
     image = samples.tensor((1, 8, 8, 4))
