@@ -8,7 +8,7 @@ from pathlib import Path
 
 import compile_cache
 import pytest
-from front_ends import left_out, needs_the_other
+from front_ends import knows_tvm, left_out, needs_the_other
 from hypothesis import settings
 
 from byoc_hw.frontend.installed import HAS_RELAY
@@ -40,9 +40,16 @@ def pytest_configure(config):
         compile_cache.install(directory)
 
 
-def pytest_ignore_collect(collection_path):
-    """Files that need Relay where TVM has Relax alone, or the other way round."""
-    return (collection_path.suffix == ".py" and needs_the_other(collection_path)) or None
+def pytest_addoption(parser):
+    parser.addoption("--knows-tvm", action="store_true", help="leave out the files that are the same with another TVM")
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Files that need Relay where TVM has Relax alone, or the other way round; and what an option leaves out."""
+    if collection_path.suffix != ".py":
+        return None
+    left_out = config.getoption("--knows-tvm") and not knows_tvm(collection_path)
+    return left_out or needs_the_other(collection_path) or None
 
 
 def pytest_collection_modifyitems(items):

@@ -1,4 +1,5 @@
-"""Which test files need the TVM that is not there: those that import it, or a module of the tests that does."""
+"""Which test files need the TVM that is not there, and which know no TVM: by their imports, and those of the modules of
+the tests among them."""
 
 import ast
 import functools
@@ -7,27 +8,46 @@ from pathlib import Path
 from byoc_hw.frontend.installed import HAS_RELAX, HAS_RELAY
 
 TESTS = Path(__file__).parent
+BENCHMARKS = TESTS.parent / "benchmarks"
 _MISSING = (
     *(() if HAS_RELAY else ("tvm.relay", "byoc_hw.frontend.relay", "tflite_runtime")),
     *(() if HAS_RELAX else ("tvm.relax", "byoc_hw.frontend.relax")),
 )
+_KNOWING = (
+    *("patterns", "tvm", "tflite"),
+    *(f"byoc_hw.{name}" for name in ("__main__", "authoring", "commands", "compiler", "demo", "frontend")),
+    *(f"byoc_hw.{name}" for name in ("exploration", "mesh_builder", "mesh_pipeline", "operator_check")),
+    *(f"byoc_hw.{name}" for name in ("quantizer", "tuner", "validation")),
+)
+"""The front ends, and what calls them."""
 
 
 @functools.cache
 def _modules():
-    return {path.stem: path for path in TESTS.rglob("*.py")}
+    return {path.stem: path for folder in (BENCHMARKS, TESTS) for path in folder.rglob("*.py")}
 
 
 @functools.cache
 def needs_the_other(path):
     """Whether a file cannot be imported with the TVM that is installed."""
-    for name in _imports(path):
-        if any(name == missing or name.startswith(f"{missing}.") for missing in _MISSING):
-            return True
-        helper = _modules().get(name.split(".")[0])
-        if helper is not None and helper != path and needs_the_other(helper):
-            return True
-    return False
+    return any(_is_in(name, _MISSING) for name in _imports(path)) or any(map(needs_the_other, _helpers(path)))
+
+
+@functools.cache
+def knows_tvm(path):
+    """Whether a file may find something else with another TVM."""
+    knowing = any(name == "byoc_hw" or _is_in(name, _KNOWING) for name in _imports(path))
+    return knowing or any(map(knows_tvm, _helpers(path)))
+
+
+def _is_in(name, packages):
+    return any(name == package or name.startswith(f"{package}.") for package in packages)
+
+
+def _helpers(path):
+    """The modules of the tests that a file imports."""
+    names = {name.split(".")[0] for name in _imports(path)} - {path.stem}
+    return [_modules()[name] for name in names & _modules().keys()]
 
 
 def _imports(path):

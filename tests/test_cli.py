@@ -22,8 +22,11 @@ from tvm import relay
 import byoc_hw
 from byoc_hw import __main__ as cli
 from byoc_hw.commands.options import ACCELERATORS
+from byoc_hw.compiler import region_graphs
 from byoc_hw.demo import heldout, model_path
 from byoc_hw.pattern import patterns
+from byoc_hw.plan.region import lay_out_region
+from byoc_hw.plan.stages import STAGES
 from byoc_hw.run.new_hal import new_hal
 
 MODEL = str(model_path())
@@ -374,6 +377,14 @@ def test_examples_in_the_help_are_commands(capfd):
 # ---------------------------------------------------------------- without TVM
 
 
+@pytest.fixture(scope="module")
+def layout():
+    """The plan of the digits on `SMALL`."""
+    mod = byoc_hw.partition_for_hwlib(*byoc_hw.load(model_path()), accelerator=byoc_hw.SMALL)
+    (graph,) = region_graphs(mod).values()
+    return lay_out_region(graph, byoc_hw.SMALL)
+
+
 @pytest.mark.parametrize(
     ("stage", "line"),
     [
@@ -384,9 +395,14 @@ def test_examples_in_the_help_are_commands(capfd):
         ("steps", "  job 1x768x1 -> 1x768x1  ifm 5468, ifm2 7004, ofm 7772"),
     ],
 )
-def test_plan_shows_a_stage_one_line_each(capsys, stage, line):
-    assert cli.main(["plan", str(model_path()), "--stage", stage, "--accelerator", "SMALL"]) == 0
-    assert line in capsys.readouterr().out.splitlines()
+def test_a_stage_of_planning_has_one_line_each(layout, stage, line):
+    assert line in str(STAGES[stage](layout)).splitlines()
+
+
+def test_plan_shows_a_stage(capsys, layout):
+    assert cli.main(["plan", MODEL, "--stage", "work", "--accelerator", "SMALL"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[1:] == str(STAGES["work"](layout)).splitlines()[1:]  # the first has the name of the region
 
 
 def test_plan_of_a_model_that_stays_on_the_host_says_so(capsys):

@@ -76,16 +76,21 @@ def test_start_up_code_copies_them_on_riscv32(projects, label, startup):
     np.testing.assert_array_equal(found.outputs[0], projects["REFERENCE"].run(image).outputs[0])
 
 
+@pytest.fixture(scope="module", params=[APART, CHIP], ids=["one", "several"])
+def in_flash(request):
+    """A project whose constants have been left in flash."""
+    project = built(request.param)
+    path = Path(project.directory) / "src" / "default_weights.h"
+    path.write_text(path.read_text("utf-8").replace("static HWLIB_IN_RAM", "static const"), "utf-8")
+    return project
+
+
 @pytest.mark.slow
 @needs_riscv32
 @pytest.mark.parametrize(("on", "startup"), [("host", "picolibc"), ("riscv32", "picolibc"), ("riscv32", "plain")])
-@pytest.mark.parametrize("hardware", [APART, CHIP], ids=["one", "several"])
-def test_the_simulated_dma_refuses_flash(hardware, on, startup):
-    project = built(hardware)
-    path = Path(project.directory) / "src" / "default_weights.h"
-    path.write_text(path.read_text("utf-8").replace("static HWLIB_IN_RAM", "static const"), "utf-8")
+def test_the_simulated_dma_refuses_flash(in_flash, on, startup):
     with pytest.raises(RunError, match=r"copy: from .* in flash, .* which the DMA cannot read"):
-        project.run(heldout().images[:1], on=on, toolchain=byoc_hw.Toolchain(startup=startup))
+        in_flash.run(heldout().images[:1], on=on, toolchain=byoc_hw.Toolchain(startup=startup))
 
 
 def test_they_have_to_fit_ram():

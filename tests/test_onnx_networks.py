@@ -30,12 +30,8 @@ REFUSED = {
 }
 """By network: the operators of the file that are not offloaded as a whole, by their kind, and why."""
 
-CASES = [
-    pytest.param(name, dtype, marks=[] if (name, dtype) in FAST else pytest.mark.slow)
-    for FAST in ({("inception", "int8")},)
-    for name in NETWORKS
-    for dtype in ("int8", "uint8")
-]
+CASES = [("mobilenet", "int8"), ("inception", "int8"), *((name, "uint8") for name in NETWORKS if name != "mobilenet")]
+"""Of the other type they are TFLite files in `test_tflite_networks.py`, or run below."""
 
 
 def refused(report):

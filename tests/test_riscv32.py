@@ -33,6 +33,7 @@ LIBC = {"memcpy", "memset", "roundf"}
 COMPILER = re.compile(r"__[a-z]+(?:[sd]f|[sdt]i)[a-z0-9]*")
 
 
+@lru_cache
 def both(path, accelerator=REFERENCE):
     """The model's projects: offloaded, and on the host core alone. And the shape of its input."""
     mod, params = byoc_hw.load_tflite(path)

@@ -79,8 +79,10 @@ def test_the_report_has_the_cost_on_each_candidate(digits):
 @needs_riscv32
 def test_a_chip_is_planned_for_the_core_that_drives_it():
     twins = byoc_hw.Soc(tuple(replace(byoc_hw.REFERENCE, name=name) for name in ("one", "two")))
-    mod = byoc_hw.partition_for_hwlib(*byoc_hw.load_tflite(model_path()), accelerator=twins)
-    image = heldout().images[:1]
+    x = variable((1, 12, 12, 8))
+    layers = Conv(12, 12, 8, 8, seed=1).expr(Conv(12, 12, 8, 8).expr(x))
+    mod = byoc_hw.partition_for_hwlib(module(layers, x), accelerator=twins)
+    image = np.random.default_rng(0).integers(-128, 128, (1, 12, 12, 8)).astype(np.int8)
     before, after = (
         byoc_hw.build(mod, objective=objective).run([image], on="riscv32") for objective in (None, "latency")
     )
@@ -110,7 +112,7 @@ def test_energy_is_in_the_report():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(1, 4))
 @pytest.mark.parametrize("chip", [byoc_hw.REFERENCE, CHIP], ids=["accelerator", "chip"])
 @pytest.mark.parametrize("layouts", [["NHWC"], ["NHWC", "NCHW"]], ids=["NHWC", "NCHW"])
 def test_random_layers_go_to_the_host_and_the_bits_stay(seed, chip, layouts):

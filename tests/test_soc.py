@@ -30,8 +30,7 @@ def test_every_layer_has_tvms_bits_in_the_planned_cycles(digits):
     partitioned, project = digits
     image = heldout().images[:1]
     assert not byoc_hw.validate(project, image, partitioned).differences
-    (graph,) = region_graphs(partitioned).values()
-    assert project.run(image).cycles.total == plan_region(graph, CHIP).cycles
+    assert project.run(image).cycles.total == project.schedule.cycles
 
 
 @pytest.mark.slow
@@ -55,10 +54,9 @@ def test_short_queues_hold_no_other_accelerator_back(digits):
     """The core waits for room in a queue as it waits for a copy: the others go on, and little is late."""
     chip = byoc_hw.Soc(tuple(replace(one, queue=1) for one in CHIP.accelerators))
     partitioned = byoc_hw.partition_for_hwlib(*byoc_hw.load_tflite(model_path()), accelerator=chip)
-    (graph,) = region_graphs(partitioned).values()
-    plan = plan_region(graph, chip)
-    assert byoc_hw.build(partitioned).run(heldout().images[:1]).cycles.total == plan.cycles
-    assert plan.cycles <= 1.02 * plan_region(graph, CHIP).cycles
+    project = byoc_hw.build(partitioned)
+    assert project.run(heldout().images[:1]).cycles.total == project.schedule.cycles
+    assert project.schedule.cycles <= 1.02 * digits[1].schedule.cycles
 
 
 @pytest.mark.slow

@@ -33,11 +33,16 @@ def files_of(folder):
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
+APART = {"DepthwiseConv2d"}  # starts from the operators of Conv2d
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("layer", WRITTEN_KINDS)
-def test_what_it_writes_is_green_and_well_formed(layer, tmp_path):
-    new_pattern("my_operator", layer, tmp_path)
-    assert files_of(tmp_path) == ["golden/my_operator.c", "my_operator.py", "test_my_operator.py"]
+@pytest.mark.parametrize("kinds", [set(WRITTEN_KINDS) - APART, APART], ids=["all", "apart"])
+def test_what_it_writes_is_green_and_well_formed(kinds, tmp_path):
+    for layer in sorted(kinds):
+        name = f"my_{layer.lower()}"
+        new_pattern(name, layer, tmp_path / layer)
+        assert files_of(tmp_path / layer) == [f"golden/{name}.c", f"{name}.py", f"test_{name}.py"]
     done = python(tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", ".", ".")
     assert done.returncode == 0, done.stdout + done.stderr
     assert " passed" in done.stdout

@@ -55,17 +55,17 @@ def test_every_layer_is_exact_in_the_planned_cycles(project, plan, expected):  #
 
 
 CHIPS = {
-    "little memory": chip(2 * KIB),
-    "short queues": chip(queue=1),
-    "words of 8 bytes": chip(word=8),
-    "one array is slow": chip(array_rows=2, array_columns=2),
+    "little memory": (chip(2 * KIB), {}),
+    "short queues": (chip(queue=1), PLACED),
+    "words of 8 bytes": (chip(word=8), PLACED),
+    "one array is slow": (chip(array_rows=2, array_columns=2), PLACED),
 }
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("hardware", CHIPS.values(), ids=CHIPS)
-def test_other_chips_are_exact_in_the_planned_cycles(tmp_path: Path, expected, hardware):  # noqa: F811
-    planned = plan_region(two_branches(), hardware)
+@pytest.mark.parametrize(("hardware", "place"), CHIPS.values(), ids=CHIPS)
+def test_other_chips_are_exact_in_the_planned_cycles(tmp_path: Path, expected, hardware, place):  # noqa: F811
+    planned = plan_region(two_branches(), hardware, place=place)
     found = project_of(tmp_path / "project", planned, hardware).run([IMAGE], toolchain=Toolchain(cflags="-O0"))
     np.testing.assert_array_equal(found.outputs[0], expected.outputs[0])
     assert found.cycles.total == planned.cycles

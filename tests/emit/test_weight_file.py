@@ -91,13 +91,16 @@ def test_runs_on_riscv32(binary, result, startup):
     assert_same(binary.run(heldout().images[:1], on="riscv32", toolchain=byoc_hw.Toolchain(startup=startup)), result)
 
 
+@pytest.fixture(scope="module", params=[APART, PAIR], ids=["one", "several"])
+def apart(request):
+    return built(request.param, weights="binary")
+
+
 @needs_riscv32
 @pytest.mark.slow
 @pytest.mark.parametrize(("on", "startup"), [("host", "picolibc"), ("riscv32", "picolibc"), ("riscv32", "plain")])
-@pytest.mark.parametrize("hardware", [APART, PAIR], ids=["one", "several"])
-def test_start_up_code_copies_what_a_dma_cannot_read_in_flash(hardware, on, startup, result):
-    project = built(hardware, weights="binary")
-    found = project.run(heldout().images[:1], on=on, toolchain=byoc_hw.Toolchain(startup=startup))
+def test_start_up_code_copies_what_a_dma_cannot_read_in_flash(apart, on, startup, result):
+    found = apart.run(heldout().images[:1], on=on, toolchain=byoc_hw.Toolchain(startup=startup))
     np.testing.assert_array_equal(found.outputs[0], result.outputs[0])
 
 

@@ -13,7 +13,8 @@ def polygons(axes):
 
 
 def test_pictures_show_all_pes_and_stages():
-    plan = plan_network(skip_network(), small_mesh(dead={(1, 1)}), pipelines=1)
+    plan = plan_network(skip_network(blocks=1, size=8), small_mesh(dead={(1, 1)}), pipelines=1)
+    assert len(plan.stages) > 1
     stage, load = draw_mesh(plan).axes[:2]
     assert polygons(stage) == polygons(load) == [16]
     assert len(stage.texts) == len(plan.stages)

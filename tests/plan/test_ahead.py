@@ -198,7 +198,7 @@ def test_any_regions_are_exact_with_copies_ahead(chain):
 
 @pytest.mark.slow
 @given(chains())
-@settings(RANDOM, max_examples=70)
+@settings(RANDOM, max_examples=35)
 def test_many_regions_are_exact_with_copies_ahead(chain):
     hardware, regions, host = chain
     check(*joined(regions, hardware, host), hardware)

@@ -67,7 +67,7 @@ def small_regions(draw):
 
 @pytest.mark.slow
 @given(small_regions())
-@settings(max_examples=examples(60))
+@settings(max_examples=examples(30))
 def test_no_plan_of_random_layers_is_below_the_bound(region):
     chip, graph = region
     try:

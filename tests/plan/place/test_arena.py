@@ -115,7 +115,7 @@ class ArenaMachine(Machine):
 
 @pytest.mark.slow
 @given(regions())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_a_network_whose_every_tensor_shares_one_arena_gives_the_reference(region):
     hardware, graph = region
     plan, memory = in_arena(graph, hardware)

@@ -125,7 +125,7 @@ def test_tiles_for_a_slow_dma_are_as_good_as_others_that_fit(seed, kernel):
     plan, plain = lay_out_region(graph, hardware), map_graph(graph, hardware, copies_transpose=False)
     tiler = Tiler(layer, tile_geometry(layer), hardware)
     others, limits = [], (tiler.window.rows.ofm, tiler.window.columns.ofm, outputs, inputs)
-    while len(others) < 40:
+    while len(others) < 15:
         tiling = Tiling(*(draw.randint(1, limit) for limit in limits), rows_outer=draw.random() < 0.5)
         if tiler.fits(tiling):
             group = Group(1, overlap=False, resident=False, tiling=tiling)

@@ -22,7 +22,7 @@ def alone(graph, hardware):
 
 @pytest.mark.slow
 @given(regions())
-@settings(EXAMPLES, max_examples=60)
+@settings(EXAMPLES, max_examples=30)
 def test_no_plan_is_slower_than_its_layers_alone(region):
     hardware, graph = region
     made = {layer.ofm for layer in graph.layers if not isinstance(layer, Reshape)}

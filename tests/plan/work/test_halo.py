@@ -9,6 +9,7 @@ from plan_check import check
 from plan_samples import Samples, accelerator, graph_of
 
 from byoc_hw.accelerator import REFERENCE
+from byoc_hw.plan.array.mapped import map_graph
 from byoc_hw.plan.array.mapping import bands
 from byoc_hw.plan.choices import Blocks, Choices, Group, from_plain
 from byoc_hw.plan.region import lay_out_region
@@ -151,7 +152,7 @@ def random_choices(graph, seed):
         alternating=seed % 2 == 0,
     )
     blocks = tuple(drawn.choice((None, None, Blocks(3, 5))) for _ in graph.layers)
-    swapped = tuple(False for _ in lay_out_region(graph, hardware).mapped.mapping.swapped)
+    swapped = tuple(False for _ in map_graph(graph, hardware).mapping.swapped)
     packed = frozenset(number for number in bands(graph.layers) if number is not None and drawn.random() < 0.4)
     return hardware, Choices(swapped, (group,), blocks, packed=packed)
 

@@ -221,7 +221,7 @@ def test_packed_rows_are_exact_and_never_slower(region):
 
 @pytest.mark.slow
 @given(packing_regions())
-@settings(EXAMPLES, max_examples=40)
+@settings(EXAMPLES, max_examples=20)
 def test_packed_rows_are_exact_and_never_slower_in_many_regions(region):
     hardware, graph = region
     check(graph, hardware)

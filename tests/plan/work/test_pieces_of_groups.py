@@ -9,8 +9,8 @@ from plan_samples import Samples, accelerator, graph_of, single
 
 from byoc_hw.errors import PlanError
 from byoc_hw.plan.array.kinds import Window, geometry
+from byoc_hw.plan.array.mapped import map_graph
 from byoc_hw.plan.choices import Blocks, Choices, Group, Tiling, from_plain
-from byoc_hw.plan.region import lay_out_region
 
 SAME = (1, 1, 1, 1)
 
@@ -120,7 +120,7 @@ def test_any_layers_are_exact_in_any_pieces(seed):
         sizes = drawn.randint(1, 6), drawn.randint(2, 6), drawn.randint(1, 6), drawn.randint(1, form.in_channels)
         group = Group(1, overlap=drawn.random() < 0.5, resident=False, tiling=Tiling(*sizes), pieces=group.pieces)
     blocks = tuple(drawn.choice((None, None, Blocks(3, 5))) for _ in graph.layers)
-    swapped = tuple(False for _ in lay_out_region(graph, hardware).mapped.mapping.swapped)
+    swapped = tuple(False for _ in map_graph(graph, hardware).mapping.swapped)
     choices = Choices(swapped, (group,), blocks)
     assert from_plain(choices.plain()) == choices
     check(graph, hardware, seed, choices)

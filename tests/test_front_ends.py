@@ -1,0 +1,16 @@
+"""The tests that are left out with another TVM are those that it cannot change."""
+
+from front_ends import TESTS, knows_tvm
+
+
+def test_a_file_knows_tvm_by_its_imports_and_by_those_of_its_helpers():
+    assert knows_tvm(TESTS / "frontend/test_same_graphs.py")
+    assert knows_tvm(TESTS / "hal/test_new_hal.py")  # imports the whole package
+    assert knows_tvm(TESTS / "test_layer_by_layer.py")  # imports a benchmark that imports TVM
+    assert not knows_tvm(TESTS / "hal/test_hal_kit.py")
+    assert not knows_tvm(TESTS / "mesh/test_pipelines.py")
+
+
+def test_files_of_the_front_ends_and_patterns_know_tvm():
+    files = [*(TESTS / "frontend").rglob("test_*.py"), *(TESTS / "patterns").rglob("test_*.py")]
+    assert all(map(knows_tvm, files)), [path.name for path in files if not knows_tvm(path)]
