@@ -3,7 +3,6 @@
 #   make demo        compile the digits model, run the generated C, compare it with TVM
 #   make test        all tests but the slow ones, or some: make test ARGS="tests/plan -k memory"
 #   make test-slow   the tests that are marked slow
-#   make test-all    both, for what they share is compiled once
 #   make fuzz        look for wrong results, crashes and foreign errors: make fuzz SECONDS=3600 SEED=1 JOBS=2
 #   make lint        ruff and mypy
 #   make format      let ruff format the sources and fix what it can
@@ -28,7 +27,7 @@ JOBS := $(shell nproc)
 BIN := .venv/bin
 PYTEST := -m pytest -n auto --dist worksteal
 
-.PHONY: demo demo-relay demo-relax test test-relay test-relax test-slow test-all fuzz lint format bench notebooks docs wheel clean compiler
+.PHONY: demo demo-relay demo-relax test test-relay test-relax test-slow fuzz lint format bench notebooks docs wheel clean compiler
 .DEFAULT_GOAL := demo
 
 demo test:
@@ -42,9 +41,6 @@ test-relay: .venv/ready compiler
 
 test-slow: .venv/ready compiler
 	$(BIN)/python $(PYTEST) -m slow $(ARGS)
-
-test-all: .venv/ready compiler
-	$(BIN)/python $(PYTEST) $(ARGS)
 
 demo-relax: $(RELAX)/ready compiler
 	$(RELAX)/bin/python -m byoc_hw.demo --output-dir out/digits-relax $(ARGS)

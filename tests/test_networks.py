@@ -43,7 +43,7 @@ def test_mlperf_tiny_layer_by_layer(mlperf_model):
     assert left <= {"qnn.dequantize", "nn.softmax", "qnn.quantize"}
     assert {operator for outcome in project.report.offloaded for operator in outcome.relay} & OFFLOADED
     (shape,) = (tuple(int(n) for n in p.type_annotation.shape) for p in mod["main"].params[:1])
-    inputs = [[array] for array in structured(shape, 12, seed=0)]
+    inputs = [[array] for array in structured(shape, 20, seed=0)]
     expected = assert_equals_tvm(project, partitioned, mod, inputs, "-O2", params)
     baseline = byoc_hw.build(mod, params, mod_name="host")
     for outputs, result in zip(expected, baseline.run_batch(inputs), strict=True):
