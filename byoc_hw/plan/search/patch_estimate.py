@@ -18,12 +18,11 @@ from byoc_hw.plan.array.cost import copy_cycles, dense_job_cycles
 from byoc_hw.plan.array.kinds import PSUM_BYTES, Window, geometry, job_cycles, parts_of_kernel, rows_at_a_time
 from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.array.transfers import strided
-from byoc_hw.plan.array.weight_blocks import channel_blocks, tile_cycles, weights_bytes
+from byoc_hw.plan.array.weight_blocks import blocks_of_sums, channel_blocks, tile_cycles, weights_bytes
 from byoc_hw.plan.array.window import Extents, extents
 from byoc_hw.plan.choices import Blocks
 from byoc_hw.plan.search.estimate import Estimates, HeldSet
 from byoc_hw.plan.work.builder import argument_home, scratch_home
-from byoc_hw.plan.work.cuts import blocks_of_sums
 from byoc_hw.plan.work.patch_boxes import (
     AxisPiece,
     bytes_of_box,
