@@ -333,24 +333,26 @@ def _in_tiles(found: Layout) -> Iterator[Choices]:
     """A layer by itself in tiles, where that saves more cycles of jobs than its copies take: rows of a band may be
     packed for other layers. The one that saves the most comes first."""
     mapped, choices = found.mapped, found.choices
-    layers, accelerator, allowed = mapped.mapping.layers, mapped.accelerator, mapped.accelerator.tuning
-    gains = {
-        index: _saved_in_tiles(mapped, index)
-        for index in range(len(layers))
-        if can_tile(layers[index], mapped.storages.of)
-    }
-    for index in sorted((one for one, cycles in gains.items() if cycles > 0), key=lambda one: -gains[one]):
-        layer = layers[index]
+    able = [index for index, layer in enumerate(mapped.mapping.layers) if can_tile(layer, mapped.storages.of)]
+    saved = {index: _saved_in_tiles(mapped, index) for index in (able if mapped.accelerator.tuning.tile else ())}
+    for index in sorted((one for one, cycles in saved.items() if cycles > 0), key=lambda one: -saved[one]):
         at = next(number for number, (_, stop) in enumerate(choices.spans) if index < stop)
         group, (first, stop) = choices.groups[at], choices.spans[at]
-        stays = allowed.resident and all_bytes(layer, None, accelerator) <= accelerator.weight_memory
-        held = group.held - {mapped.storages.of[tensor].index for tensor in (*layer.inputs, layer.ofm)}
-        for share in _TILE_SHARES if allowed.tile and group.tiling is None else ():
-            for tiling in tilings(layer, accelerator, ((share, share),), even=False):
-                alone = Group(1, 1, held, share > 1 and allowed.overlap, stays, tiling)
-                around = (replace(group, layers=count) for count in (index - first, stop - index - 1))
-                before, behind = ((one,) if one.layers else () for one in around)
-                yield choices.with_group(at, *before, alone, *behind)
+        around = (replace(group, layers=count) for count in (index - first, stop - index - 1))
+        before, behind = ([one] if one.layers else [] for one in around)
+        for alone in _tiled(mapped, index, group.held) if group.tiling is None else ():
+            yield choices.with_group(at, *before, alone, *behind)
+
+
+def _tiled(mapped: MappedGraph, index: int, held: frozenset[int]) -> Iterator[Group]:
+    """A layer in tiles, beside what is `held` in local memory and not the layer's."""
+    layer, accelerator = mapped.mapping.layers[index], mapped.accelerator
+    allowed, of = accelerator.tuning, mapped.storages.of
+    passing = held - {of[tensor].index for tensor in (*layer.inputs, layer.ofm)}
+    stays = allowed.resident and all_bytes(layer, None, accelerator) <= accelerator.weight_memory
+    for share in _TILE_SHARES:
+        for tiling in tilings(layer, accelerator, ((share, share),), even=False):
+            yield Group(1, 1, passing, share > 1 and allowed.overlap, stays, tiling)
 
 
 def _saved_in_tiles(mapped: MappedGraph, index: int) -> float:
