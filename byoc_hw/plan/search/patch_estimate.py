@@ -19,6 +19,7 @@ from byoc_hw.plan.array.kinds import PSUM_BYTES, Window, geometry, job_cycles, p
 from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.array.transfers import strided
 from byoc_hw.plan.array.weight_blocks import (
+    LocalBlocks,
     WeightRun,
     blocks_of_sums,
     channel_blocks,
@@ -160,12 +161,13 @@ class _Boxes:
 @dataclass(frozen=True)
 class _Shared:
     """What groups have in common: the pieces of some layers along an axis, cycles of the jobs over tiles of a layer, of
-    the copies of boxes of a storage, and of those of the weights of a run in slices."""
+    the copies of boxes of a storage, and of those of the weights of a run in slices, and the blocks of its weights."""
 
     cuts: dict[tuple[int, int], dict[tuple[int, int], _Cut]] = field(default_factory=dict)
     jobs: dict[tuple[int, int, int, int], int] = field(default_factory=dict)
     copies: dict[tuple[int, Extents], int] = field(default_factory=dict)
     loads: dict[tuple[tuple[int, ...], int | None, tuple[int, ...]], int] = field(default_factory=dict)
+    blocks: dict[WeightRun, LocalBlocks] = field(default_factory=dict)
 
 
 @lru_cache(maxsize=8)
@@ -225,7 +227,7 @@ class PatchedGroup:
         self.least = max(sum(map(array_cycles, self._indices)), self._moved + weights)
         known = _shared(estimates)
         self._axes = known.cuts.setdefault((at, stop), {})
-        self._jobs, self._copies, self._run_loads = known.jobs, known.copies, known.loads
+        self._jobs, self._copies, self._run_loads, self._blocks = known.jobs, known.copies, known.loads, known.blocks
         self._boxes: dict[int, _Boxes] = {}
         self._loads: dict[int, int] = {}
         self._stays: dict[int, int] = {}
@@ -535,12 +537,17 @@ class PatchedGroup:
         if not self._accelerator.tuning.resident:
             return 0
         if slices not in self._stays:
-            known, accelerator = self._estimates, self._accelerator
-            runs = [run_blocks(run.weights, known.layers, known.blocks, accelerator) for run in self._runs(slices)]
-            stay = zip(runs, staying(runs, accelerator), strict=True)
+            runs = [self._blocks_of(run.weights) for run in self._runs(slices)]
+            stay = zip(runs, staying(runs, self._accelerator), strict=True)
             sizes = [size for run, many in stay for size in run.sizes[len(run.sizes) - many :]]
-            self._stays[slices] = sum(copy_cycles(size, 1, accelerator) for size in sizes)
+            self._stays[slices] = sum(copy_cycles(size, 1, self._accelerator) for size in sizes)
         return self._stays[slices]
+
+    def _blocks_of(self, run: WeightRun) -> LocalBlocks:
+        if run not in self._blocks:
+            known = self._estimates
+            self._blocks[run] = run_blocks(run, known.layers, known.blocks, self._accelerator)
+        return self._blocks[run]
 
     def _load(self, slices: int) -> int:
         """Cycles of the copies of all weights."""

@@ -47,7 +47,7 @@ CutOnBuffers = tuple[Cut, Mapping[str, LocalBuffer]]
 """What a job computes, and the buffers of its weights and partial sums, by the field of the job."""
 
 
-Ends = tuple[bool, bool]
+SumEnds = tuple[bool, bool]
 """Whether something is the first, and the last, that is added to partial sums."""
 
 
@@ -139,7 +139,7 @@ class JobCuts:
         form: Window,
         unit: Unit,
         some: Span,
-        ends: Ends,
+        ends: SumEnds,
         psums: Sequence[LocalBuffer],
     ) -> Iterator[CutOnBuffers]:
         """The jobs that add the input channels `some`, from the first one on to one that is not included, to the
@@ -196,7 +196,7 @@ class JobCuts:
             yield _ChannelCuts(count, tuple(found))
 
     def _of_block(
-        self, layer: Weighted, block: WeightBlock, channels: Span, inputs: Span, ends: Ends, params: int
+        self, layer: Weighted, block: WeightBlock, channels: Span, inputs: Span, ends: SumEnds, params: int
     ) -> Iterator[Cut]:
         """The jobs with a block of weights, one for each part of the kernel. `channels` and `inputs` are the first one
         and their number, `ends` whether the block is the first and the last one of its sums."""

@@ -16,7 +16,7 @@ from byoc_hw.plan.array.transfers import Box, Transfer, strided
 from byoc_hw.plan.array.weight_blocks import WeightRun, blocks_of_sums, channel_blocks
 from byoc_hw.plan.array.window import Place
 from byoc_hw.plan.work.builder import WorkBuilder
-from byoc_hw.plan.work.cuts import CutOnBuffers, Ends, JobCuts
+from byoc_hw.plan.work.cuts import CutOnBuffers, JobCuts, SumEnds
 from byoc_hw.plan.work.ops import Home, LocalBuffer, activations, copy_op, run_job
 from byoc_hw.plan.work.patch_boxes import (
     AxisPiece,
@@ -185,7 +185,7 @@ class _Patches:
         return _Sums(index, layer, box, buffers)
 
     def _add(
-        self, sums: _Sums, some: Span, ends: Ends, rows: Span, views: Mapping[Storage, BoxView], unit: Unit
+        self, sums: _Sums, some: Span, ends: SumEnds, rows: Span, views: Mapping[Storage, BoxView], unit: Unit
     ) -> None:
         """Add a slice of the input of a layer to its partial sums, and store its output behind the last one. `ends`
         says whether it is the first, and the last, that is added."""
