@@ -52,9 +52,9 @@ class Group:
     makes or loads them to the last consecutive group that holds them. Of other storages local memory has a tile
     for each stripe, and main memory the bytes that another group reads. With `overlap` a stripe is loaded, and the one
     before it stored, while the array computes. With `resident` the weights of all layers of the group stay
-    until its end; with `alternating` every second stripe takes the blocks of weights in reverse order, and those that
-    fit beside the others stay from one stripe to the next. A `tiling` cuts a single layer along every axis, from main
-    memory to main memory.
+    until its end; with `alternating` every second stripe or patch takes slices and blocks of weights in reverse
+    order, and those that fit beside the others stay from one to the next. A `tiling` cuts a single layer along every
+    axis, from main memory to main memory.
 
     Rows that two stripes share (the halo) are computed for both. Of the storages `kept` (by index), which lie between
     layers of the group, they are computed once: main memory has them from one stripe to the next.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import accumulate
 from math import prod
 from typing import NamedTuple
 
@@ -229,12 +231,66 @@ def local_blocks(layer: Layer, blocks: Blocks | None, accelerator: Accelerator) 
     return LocalBlocks(sizes, beside)
 
 
-def staying(layers: Sequence[LocalBlocks], accelerator: Accelerator) -> list[int]:
-    """How many blocks of each layer of a group can stay in weight memory from one stripe to the next: all of those of
-    the smallest layers, and as many as fit of the others."""
-    sizes, beside = [one.sizes for one in layers], [one.beside for one in layers]
+def blocks_of_sums(layer: Weighted, blocks: Blocks | None, depth: int) -> Blocks:
+    """The blocks of weights of a layer that adds up slices of `depth` input channels."""
+    known = blocks or Blocks(layer.out_channels, layer.in_channels)
+    return Blocks(known.channels, min(known.depth, depth))
+
+
+class WeightRun(NamedTuple):
+    """Layers of a group that are computed together, by index: for each of the `slices` of channels, if there are any,
+    one after the other. The last one may add up what the others make of them (`adds`)."""
+
+    layers: tuple[int, ...]
+    slices: tuple[int, ...] = ()
+    adds: bool = False
+
+
+def run_blocks(
+    run: WeightRun, layers: Sequence[Layer], blocks: Sequence[Blocks | None], accelerator: Accelerator
+) -> LocalBlocks:
+    """What the weights of a run take in local memory: its blocks in the order in which they are used."""
+    if not run.slices:
+        (index,) = run.layers
+        return local_blocks(layers[index], blocks[index], accelerator)
+    sizes, beside = list[int](), 0
+    for number, size in enumerate(run.slices):
+        for index in run.layers:
+            layer = layers[index]
+            if not isinstance(layer, Weighted):
+                continue
+            adding = run.adds and index == run.layers[-1]
+            found = _of_slice(layer, blocks[index], size, adding, accelerator)
+            sizes += found.sizes
+            beside += found.beside if number == 0 else 0
+    return LocalBlocks(tuple(sizes), beside)
+
+
+def _of_slice(layer: Weighted, blocks: Blocks | None, size: int, adding: bool, accelerator: Accelerator) -> LocalBlocks:
+    """What the weights of a layer take for a slice of so many output channels, or of input channels that it is
+    `adding`."""
+    unit, known = accelerator.buffer_alignment, blocks or Blocks(layer.out_channels, layer.in_channels)
+    if adding:
+        known = blocks_of_sums(layer, blocks, size)
+        channels, total = [count for _, count in channel_blocks(layer, known)], size
+    else:
+        channels, total = [count for _, count in linear_chunks(size, known.channels)], layer.in_channels
+    apart = adding or known.depth < total
+    sizes = tuple(
+        round_up(weights_bytes(layer, count, depths, accelerator), unit)
+        + (0 if apart else round_up(PARAMS_BYTES * count, unit))
+        for count in channels
+        for _, depths in linear_chunks(total, known.depth)
+    )
+    return LocalBlocks(sizes, round_up(PARAMS_BYTES * layer.out_channels, unit) if apart else 0)
+
+
+def staying(runs: Sequence[LocalBlocks], accelerator: Accelerator) -> list[int]:
+    """How many blocks of each run of a group can stay in weight memory from one stripe, or patch, to the next: all of
+    those of the smallest, and as many of the last ones as fit of the others."""
+    sizes, beside = [one.sizes for one in runs], [one.beside for one in runs]
     order = sorted((at for at, found in enumerate(sizes) if found), key=lambda at: sum(sizes[at]))
-    found, room = [0] * len(layers), accelerator.weight_memory
+    found, room = [0] * len(runs), accelerator.weight_memory
 
     def in_turn(at: int) -> int:
         return _AT_A_TIME * max(sizes[at]) + beside[at]
@@ -245,11 +301,16 @@ def staying(layers: Sequence[LocalBlocks], accelerator: Accelerator) -> list[int
             found[at] = len(sizes[at])
             room -= whole
             continue
-        fitting = (room - max(later + beside[at], in_turn(at))) // max(sizes[at])
-        found[at] = max(0, min(fitting, len(sizes[at]) - 1))
+        sums = _last_blocks(sizes[at])
+        found[at] = bisect_right(sums, room - max(later + beside[at], in_turn(at)))
         if found[at]:
-            room -= found[at] * max(sizes[at]) + beside[at]
+            room -= sums[found[at] - 1] + beside[at]
     return found
+
+
+def _last_blocks(sizes: Sequence[int]) -> list[int]:
+    """The bytes of one or more blocks, but not all, at the end or at the beginning, whichever are larger."""
+    return [max(both) for both in zip(accumulate(sizes), accumulate(sizes[::-1]), strict=True)][:-1]
 
 
 def psum_bytes(layer: Layer, blocks: Blocks | None, pixels: int, accelerator: Accelerator) -> int:

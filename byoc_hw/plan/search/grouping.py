@@ -586,15 +586,18 @@ class Grouping:
                     break
                 for overlap in (True, False) if self.allowed.overlap else (False,):
                     least = inf if best is None else best[0]
-                    cost = patched.cycles(stripes, columns, slices, overlap, self.room - kept, least)
-                    if cost is None:
+                    form = stripes, columns, slices, overlap, self.room - kept
+                    cycles = patched.cycles(*form, least, alternating=self.alternating)
+                    if cycles is None:
                         continue
-                    cost += self.step_price * stripes * columns * slices * (stop - at)
+                    cost = cycles + self.step_price * stripes * columns * slices * (stop - at)
                     fitting += 1
-                    resident = self.allowed.resident and (patched.outer or self.estimates.weights_stay(at, stop))
                     if best is None or cost < best[0]:
+                        resident = self.allowed.resident and (patched.outer or self.estimates.weights_stay(at, stop))
                         group = Group(count, stripes, full, overlap, resident, columns=columns, slices=slices)
-                        best = cost, replace(group, summed=patched.summed and slices > 1, slices_outer=patched.outer)
+                        group = replace(group, summed=patched.summed and slices > 1, slices_outer=patched.outer)
+                        saves = self.alternating and (patched.cycles(*form) or inf) > cycles
+                        best = cost, replace(group, alternating=saves)
                     break
         return best
 

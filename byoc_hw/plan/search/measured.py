@@ -145,7 +145,7 @@ class MeasuredRuns:
             first = 0
             for run in runs:
                 stop = first + len(run.groups)
-                jobs = sum(_least_jobs(index, self.mapped) for index in range(run.first, run.stop))
+                jobs = sum(least_jobs(index, self.mapped) for index in range(run.first, run.stop))
                 finer = tuple(replace(one, pieces=PIECES[-1]) if _takes_turns(one) else one for one in run.groups)
                 if finer != run.groups and run.cycles > _NEAR * jobs:
                     groups = (*choices.groups[:first], *finer, *choices.groups[stop:])
@@ -257,7 +257,7 @@ def _runs(choices: Choices) -> list[tuple[int, int]]:
     return list(pairwise([0, *cuts, len(groups)]))
 
 
-def _least_jobs(index: int, mapped: MappedGraph) -> float:
+def least_jobs(index: int, mapped: MappedGraph) -> float:
     """Cycles that no jobs of a layer go below, in tiles or not: in tiles the rows of a band lie as ever."""
     layer, accelerator = mapped.mapping.layers[index], mapped.accelerator
     known = min(mapped.cycles_of(index), best_cycles(layer, accelerator))
@@ -271,7 +271,7 @@ def _least_alone(index: int, mapped: MappedGraph) -> float:
     weights = all_bytes(layer, None, accelerator)
     copies = accelerator.dma_setup * (len(copied) + (weights > 0))
     moved = (sum(tensor.nbytes for tensor in copied) + weights) / accelerator.dma_width
-    jobs = _least_jobs(index, mapped)
+    jobs = least_jobs(index, mapped)
     # An input, and weights, come before the first one, and an output goes behind the last.
     around = accelerator.dma_setup * (2 + (weights > 0)) if jobs else 0
     return max(jobs + around, moved + copies)

@@ -18,20 +18,28 @@ from byoc_hw.plan.array.cost import copy_cycles, dense_job_cycles
 from byoc_hw.plan.array.kinds import PSUM_BYTES, Window, geometry, job_cycles, parts_of_kernel, rows_at_a_time
 from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.array.transfers import strided
-from byoc_hw.plan.array.weight_blocks import channel_blocks, tile_cycles, weights_bytes
+from byoc_hw.plan.array.weight_blocks import (
+    LocalBlocks,
+    WeightRun,
+    blocks_of_sums,
+    channel_blocks,
+    run_blocks,
+    staying,
+    tile_cycles,
+    weights_bytes,
+)
 from byoc_hw.plan.array.window import Extents, extents
 from byoc_hw.plan.choices import Blocks
 from byoc_hw.plan.search.estimate import Estimates, HeldSet
 from byoc_hw.plan.work.builder import argument_home, scratch_home
-from byoc_hw.plan.work.cuts import blocks_of_sums
 from byoc_hw.plan.work.patch_boxes import (
     AxisPiece,
     bytes_of_box,
-    channel_slices,
     check_patches,
     check_slices_outer,
     pieces,
     runs_of_channels,
+    weight_run,
 )
 from byoc_hw.tensor import Tensor
 
@@ -105,11 +113,12 @@ class _Cut:
 
 @dataclass(frozen=True)
 class _Run:
-    """Layers that are computed together, the place of the first of them in the group, the sizes of their slices of
-    channels, the largest first, what is `loaded` slice by slice for the first layer, what comes so at all (`by_slice`),
-    and the layer that `adds` them up."""
+    """Layers that are computed together, what their `weights` know of them, the place of the first of them in the
+    group, the sizes of their slices of channels, the largest first, what is `loaded` slice by slice for the first
+    layer, what comes so at all (`by_slice`), and the layer that `adds` them up."""
 
     layers: tuple[int, ...]
+    weights: WeightRun
     first: int
     slices: tuple[int, ...]
     loaded: Storage | None
@@ -152,12 +161,13 @@ class _Boxes:
 @dataclass(frozen=True)
 class _Shared:
     """What groups have in common: the pieces of some layers along an axis, cycles of the jobs over tiles of a layer, of
-    the copies of boxes of a storage, and of those of the weights of a run in slices."""
+    the copies of boxes of a storage, and of those of the weights of a run in slices, and the blocks of its weights."""
 
     cuts: dict[tuple[int, int], dict[tuple[int, int], _Cut]] = field(default_factory=dict)
     jobs: dict[tuple[int, int, int, int], int] = field(default_factory=dict)
     copies: dict[tuple[int, Extents], int] = field(default_factory=dict)
     loads: dict[tuple[tuple[int, ...], int | None, tuple[int, ...]], int] = field(default_factory=dict)
+    blocks: dict[WeightRun, LocalBlocks] = field(default_factory=dict)
 
 
 @lru_cache(maxsize=8)
@@ -217,9 +227,10 @@ class PatchedGroup:
         self.least = max(sum(map(array_cycles, self._indices)), self._moved + weights)
         known = _shared(estimates)
         self._axes = known.cuts.setdefault((at, stop), {})
-        self._jobs, self._copies, self._run_loads = known.jobs, known.copies, known.loads
+        self._jobs, self._copies, self._run_loads, self._blocks = known.jobs, known.copies, known.loads, known.blocks
         self._boxes: dict[int, _Boxes] = {}
         self._loads: dict[int, int] = {}
+        self._stays: dict[int, int] = {}
         self._in_runs: dict[int, list[_Run]] = {}
         self._live: dict[tuple[int, int, int], tuple[int, int]] = {}
         self._work: dict[tuple[int, int, int], tuple[int, int]] = {}
@@ -262,10 +273,17 @@ class PatchedGroup:
         return low
 
     def cycles(
-        self, stripes: int, columns: int, slices: int, overlap: bool, room: int, below: float = inf
+        self,
+        stripes: int,
+        columns: int,
+        slices: int,
+        overlap: bool,
+        room: int,
+        below: float = inf,
+        alternating: bool = False,
     ) -> float | None:
         """Cycles of the group; None where it does not fit into `room` bytes. Not counted in full where they are not
-        `below` a number."""
+        `below` a number. Slices and blocks of weights may come in `alternating` order."""
         if self._bytes(stripes, columns, slices)[overlap] > room:
             return None
         patches = prod(sum(many for _, many in self._cut(*axis).sizes) for axis in ((0, stripes), (1, columns)))
@@ -274,7 +292,9 @@ class PatchedGroup:
             if slices == 1 or patches == 1 or self._weights_of_slice(slices) > self._accelerator.weight_memory:
                 return None
             once = True
-        weights = self._load(slices) * (1 if once else patches)
+        weights = self._load(slices)
+        if not once:
+            weights += (patches - 1) * (weights - (self._staying(slices) if alternating else 0))
         times = patches * slices if self.outer or self._runs(slices)[0].loaded is not None else patches
 
         def together(jobs: float, copied: float) -> float:
@@ -360,11 +380,10 @@ class PatchedGroup:
             found = []
             held, summed = self._full, self.summed
             for run in runs_of_channels(self._estimates.layers, self._of, self._indices, slices, held, summed):
-                layers = [self._estimates.layers[index] for index in run.layers]
-                spans = channel_slices(layers, slices, self._accelerator) if run.sliced else []
-                sizes = [stop - start for start, stop in spans] or [layers[0].ofm.shape[-1]]
+                weights = weight_run(run, self._estimates.layers, slices, self._accelerator)
+                sizes = weights.slices or (self._estimates.layers[run.layers[0]].ofm.shape[-1],)
                 first, loads = self._indices.index(run.layers[0]), (run.loaded, run.by_slice)
-                found.append(_Run(run.layers, first, tuple(sizes), *loads, run.adds))
+                found.append(_Run(run.layers, weights, first, sizes, *loads, run.adds))
             self._in_runs[slices] = found
         return self._in_runs[slices]
 
@@ -512,6 +531,23 @@ class PatchedGroup:
                 nbytes = weights_bytes(layer, last.slices[0], layer.in_channels, self._accelerator)
                 found += round_up(PARAMS_BYTES * last.slices[0], unit) + round_up(nbytes, unit)
         return found
+
+    def _staying(self, slices: int) -> int:
+        """Cycles of the copies of the weights that may stay from one patch to the next."""
+        if not self._accelerator.tuning.resident:
+            return 0
+        if slices not in self._stays:
+            runs = [self._blocks_of(run.weights) for run in self._runs(slices)]
+            stay = zip(runs, staying(runs, self._accelerator), strict=True)
+            sizes = [size for run, many in stay for size in run.sizes[len(run.sizes) - many :]]
+            self._stays[slices] = sum(copy_cycles(size, 1, self._accelerator) for size in sizes)
+        return self._stays[slices]
+
+    def _blocks_of(self, run: WeightRun) -> LocalBlocks:
+        if run not in self._blocks:
+            known = self._estimates
+            self._blocks[run] = run_blocks(run, known.layers, known.blocks, self._accelerator)
+        return self._blocks[run]
 
     def _load(self, slices: int) -> int:
         """Cycles of the copies of all weights."""

@@ -17,14 +17,17 @@ from itertools import chain
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Concat, Graph, Layer, Slice, Weighted, Whole
+from byoc_hw.plan.array.cost import copy_cycles
 from byoc_hw.plan.array.mapped import MappedGraph, map_graph
-from byoc_hw.plan.array.weight_blocks import SHARES, cut
+from byoc_hw.plan.array.storage import can_tile
+from byoc_hw.plan.array.weight_blocks import SHARES, all_bytes, cut
 from byoc_hw.plan.bound.prices import cycles_bound, known_bound
 from byoc_hw.plan.choices import PIECES, Blocks, Choices, Group
 from byoc_hw.plan.order.finer import MOST_ORDERED
 from byoc_hw.plan.search.alike import Known, layer_sizes
-from byoc_hw.plan.search.measured import Alone, MeasuredRuns, least_one_by_one
+from byoc_hw.plan.search.measured import Alone, MeasuredRuns, least_jobs, least_one_by_one
 from byoc_hw.plan.search.planner import ENOUGH, laid_out, mappings, packings, promise
+from byoc_hw.plan.search.single_layer import tilings
 from byoc_hw.plan.stages import Layout, laid_out_both_ways, lay_out
 from byoc_hw.plan.tune.space import SearchSpace
 
@@ -263,10 +266,14 @@ def _cost(layout: Layout) -> float:
 
 
 def choices_nearby(space: SearchSpace, found: Layout) -> Iterator[Choices]:
-    """Choices near those of a plan: all weights in smaller blocks, then those of the groups at which the array waits
-    the longest come first."""
+    """Choices near those of a plan: all weights in smaller blocks, layers in tiles and bands of rows that take the
+    array fewer cycles, then those of the groups at which the array waits the longest come first. Other bands come last.
+    """
     spans, waits = found.choices.spans, waits_of(found)
     yield from _all_cuts(found)
+    yield from _in_tiles(found)
+    faster, slower = _bands(space, found)
+    yield from faster
     order = sorted(range(len(spans)), key=lambda at: -sum(waits[slice(*spans[at])]))
     for at in order:
         if sum(waits[slice(*spans[at])]):
@@ -274,6 +281,7 @@ def choices_nearby(space: SearchSpace, found: Layout) -> Iterator[Choices]:
             yield from _stripes(space, found.choices, at, *spans[at])
             yield from _joins(space, found.choices, at)
             yield from _holds(space, found.choices, at, *spans[at])
+    yield from slower
 
 
 def _in_turn(found: Layout, too_large: Sequence[Choices]) -> Iterator[Choices]:
@@ -306,6 +314,52 @@ def _all_cuts(found: Layout) -> Iterator[Choices]:
     if sum(isinstance(layer, Weighted) for layer in layers) > 1:
         for share in sorted((one for one in accelerator.tuning.weight_shares if one > SHARES[0]), reverse=True):
             yield replace(found.choices, blocks=tuple(cut(layer, accelerator, share) for layer in layers))
+
+
+def _bands(space: SearchSpace, found: Layout) -> tuple[list[Choices], list[Choices]]:
+    """One of several bands packed, or not packed: where that takes the array fewer cycles, and where it does not. A
+    single band was tried in both ways."""
+    options = [replace(found.choices, packed=found.choices.packed ^ {band}) for band in space.packable]
+    cycles = {one: space.groups_of(one).mapped.array_cycles for one in (options if len(options) > 1 else ())}
+    ranked, now = sorted(cycles, key=cycles.__getitem__), found.mapped.array_cycles
+    return [one for one in ranked if cycles[one] < now], [one for one in ranked if cycles[one] >= now]
+
+
+_TILE_SHARES = (2, 1)
+"""Tiles that have room at a time, and blocks of weights."""
+
+
+def _in_tiles(found: Layout) -> Iterator[Choices]:
+    """A layer by itself in tiles, where that saves more cycles of jobs than its copies take: rows of a band may be
+    packed for other layers. The one that saves the most comes first."""
+    mapped, choices = found.mapped, found.choices
+    able = [index for index, layer in enumerate(mapped.mapping.layers) if can_tile(layer, mapped.storages.of)]
+    saved = {index: _saved_in_tiles(mapped, index) for index in (able if mapped.accelerator.tuning.tile else ())}
+    for index in sorted((one for one, cycles in saved.items() if cycles > 0), key=lambda one: -saved[one]):
+        at = next(number for number, (_, stop) in enumerate(choices.spans) if index < stop)
+        group, (first, stop) = choices.groups[at], choices.spans[at]
+        around = (replace(group, layers=count) for count in (index - first, stop - index - 1))
+        before, behind = ([one] if one.layers else [] for one in around)
+        for alone in _tiled(mapped, index, group.held) if group.tiling is None else ():
+            yield choices.with_group(at, *before, alone, *behind)
+
+
+def _tiled(mapped: MappedGraph, index: int, held: frozenset[int]) -> Iterator[Group]:
+    """A layer in tiles, beside what is `held` in local memory and not the layer's."""
+    layer, accelerator = mapped.mapping.layers[index], mapped.accelerator
+    allowed, of = accelerator.tuning, mapped.storages.of
+    passing = held - {of[tensor].index for tensor in (*layer.inputs, layer.ofm)}
+    stays = allowed.resident and all_bytes(layer, None, accelerator) <= accelerator.weight_memory
+    for share in _TILE_SHARES:
+        for tiling in tilings(layer, accelerator, ((share, share),), even=False):
+            yield Group(1, 1, passing, share > 1 and allowed.overlap, stays, tiling)
+
+
+def _saved_in_tiles(mapped: MappedGraph, index: int) -> float:
+    """Cycles of the array that a layer in tiles takes less than in a plan of this mapping, less those of its copies."""
+    layer, accelerator = mapped.mapping.layers[index], mapped.accelerator
+    copied = sum(copy_cycles(tensor.nbytes, 1, accelerator) for tensor in dict.fromkeys((*layer.inputs, layer.ofm)))
+    return mapped.cycles_of(index) - least_jobs(index, mapped) - copied
 
 
 def _cuts(space: SearchSpace, found: Layout, first: int, stop: int) -> Iterator[Choices]:

@@ -241,12 +241,13 @@ class SearchSpace:
             full = frozenset(held)
             patches = product(within.stripes(first, stop), within.columns(first, stop), within.slices(first, stop))
             sums, outer = within.sums(first, stop, full), within.outer(first, stop, full)
-            for (stripes, columns, slices), overlap, resident in product(patches, flags, flags):
-                group = Group(count, stripes, full, overlap, resident, columns=columns, slices=slices)
+            for (stripes, columns, slices), overlap, weights in product(patches, flags, _WEIGHTS):
+                resident, alternating = weights
+                group = Group(count, stripes, full, overlap, resident, None, columns, slices, alternating=alternating)
                 yield group
                 if sums and slices > 1:
                     yield replace(group, summed=True)
-                if outer and slices > 1 and stripes * columns > 1:
+                if outer and not alternating and slices > 1 and stripes * columns > 1:
                     yield replace(group, slices_outer=True)
             for halos in _subsets(sorted(within.keepable(first, stop, full))):
                 for stripes, overlap, weights in product(within.stripes(first, stop), flags, _WEIGHTS):
@@ -314,7 +315,7 @@ class SearchSpace:
         group = replace(group, kept=kept, summed=summed, slices_outer=outer)
         overlap = once or (group.overlap and self.limits.overlap)
         resident = once or (group.resident and self.limits.resident)
-        alternating = group.alternating and self.limits.resident and not (resident or group.patched or group.tiling)
+        alternating = group.alternating and self.limits.resident and not (resident or outer or group.tiling)
         pieces = 1 if once else _nearest(PIECES, group.pieces)
         return replace(group, overlap=overlap, resident=resident, alternating=alternating, pieces=pieces)
 

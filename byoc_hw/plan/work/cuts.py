@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from byoc_hw.accelerator import KernelPart
@@ -10,7 +11,15 @@ from byoc_hw.graph import Layer, Weighted
 from byoc_hw.plan.array.kinds import PSUM_BYTES, Window, parts_of_kernel
 from byoc_hw.plan.array.mapped import MappedGraph
 from byoc_hw.plan.array.transfers import linear_chunks
-from byoc_hw.plan.array.weight_blocks import channel_blocks, local_blocks, params_together, part_bytes, staying
+from byoc_hw.plan.array.weight_blocks import (
+    WeightRun,
+    blocks_of_sums,
+    channel_blocks,
+    params_together,
+    part_bytes,
+    run_blocks,
+    staying,
+)
 from byoc_hw.plan.choices import Blocks, Group
 from byoc_hw.plan.work.builder import WorkBuilder
 from byoc_hw.plan.work.flash import WeightBlock
@@ -38,6 +47,20 @@ CutOnBuffers = tuple[Cut, Mapping[str, LocalBuffer]]
 """What a job computes, and the buffers of its weights and partial sums, by the field of the job."""
 
 
+SumEnds = tuple[bool, bool]
+"""Whether something is the first, and the last, that is added to partial sums."""
+
+
+@dataclass
+class _Turns:
+    """How many blocks of some layers stay from tile to tile, the direction in which the next one takes them, and those
+    that this one has used so far."""
+
+    stay: int
+    direction: int = 1
+    used: dict[WeightBlock, None] = field(default_factory=dict)
+
+
 class _BlockCuts(NamedTuple):
     """A block of weights, the one with its parameters, which may be itself, and the jobs with it."""
 
@@ -53,27 +76,38 @@ class _ChannelCuts(NamedTuple):
     blocks: tuple[_BlockCuts, ...]
 
 
-def blocks_of_sums(layer: Weighted, blocks: Blocks | None, depth: int) -> Blocks:
-    """The blocks of weights of a layer that adds up slices of `depth` input channels."""
-    known = blocks or Blocks(layer.out_channels, layer.in_channels)
-    return Blocks(known.channels, min(known.depth, depth))
-
-
 class JobCuts:
-    """The cuts of the layers `indices` of a group. Its `resident` weights stay once they are there, others until the
-    last tile's job that uses them, but for some blocks where the order of blocks is `alternating`."""
+    """The cuts of the layers of a group, in `runs` of layers that are computed together. Its `resident` weights stay
+    once they are there, others until a tile of their run is done, but for some blocks where the order of blocks is
+    `alternating`: those that were used last stay."""
 
-    def __init__(self, region: WorkBuilder, group: Group, indices: Sequence[int]) -> None:
+    def __init__(self, region: WorkBuilder, group: Group, runs: Sequence[WeightRun]) -> None:
         self._region, self._resident = region, group.resident
-        stay = [0] * len(indices)
+        stay = [0] * len(runs)
         if group.alternating:
-            blocks = region.choices.blocks
-            layers = [local_blocks(region.layers[index], blocks[index], region.accelerator) for index in indices]
-            stay = staying(layers, region.accelerator)
-        self._stay = dict(zip(indices, stay, strict=True))
-        self._turn = dict.fromkeys(indices, 1)  # the direction in which the next tile takes the blocks of a layer
+            known = [run_blocks(run, region.layers, region.choices.blocks, region.accelerator) for run in runs]
+            stay = staying(known, region.accelerator)
+        states = [_Turns(some) for some in stay]
+        self._turns = {index: turns for run, turns in zip(runs, states, strict=True) for index in run.layers}
         self._kept: dict[WeightBlock, LocalBuffer] = {}
         self._known = region.mapped.shared(_known_cuts)
+
+    def turn(self, index: int) -> int:
+        """The direction in which the next tile takes the blocks of a layer: 1, or -1 for the reverse order."""
+        return self._turns[index].direction
+
+    def done(self, index: int) -> None:
+        """A tile is done of the layers that are computed with this one: the next one may take the reverse order."""
+        turns = self._turns[index]
+        if self._resident:
+            return
+        stay = set(list(turns.used)[-turns.stay :]) if turns.stay else set()
+        for one in [one for one in self._kept if self._turns[one.layer] is turns]:
+            if one not in stay and not (stay and not one.depths):  # parameters stay with any block
+                del self._kept[one]
+        if 0 < len(stay) < len(turns.used):
+            turns.direction = -turns.direction
+        turns.used.clear()
 
     def of_tile(
         self, index: int, layer: Layer, form: Window, unit: Unit, pixels: Span, some: Span | None = None
@@ -87,32 +121,30 @@ class JobCuts:
             part = parts_of_kernel(layer, self._region.accelerator)[0]
             yield Cut(low, high - low, low, high - low, part, True, True, 0, 0), {}
             return
-        turn, used = self._turn[index], dict[WeightBlock, None]()
-        for count, blocks in self._channel_cuts(index, layer, form, some, turn):
+        for count, blocks in self._channel_cuts(index, layer, form, some, self.turn(index)):
             partial = not (blocks[0].cuts[0].first and blocks[0].cuts[0].last)
             psum = activations(layer.name, PSUM_BYTES * pixels[0] * pixels[1] * count) if partial else None
             for block, params, cuts in blocks:
-                used[block] = None
                 local = {"weights": self._weights(index, layer, block, unit)}
                 local["params"] = local["weights"] if params is block else self._weights(index, layer, params, unit)
                 if psum is not None:
                     local["psum"] = psum
                 for cut in cuts:
                     yield cut, local
-        if not self._resident:
-            stay = set(list(used)[-self._stay[index] :]) if self._stay[index] else set()
-            done = [one for one in self._kept if one.layer == index and one.channel + one.channels <= high]
-            for one in done:
-                if one not in stay and not (stay and not one.depths):  # parameters stay with any block
-                    del self._kept[one]
-            if 0 < len(stay) < len(used):
-                self._turn[index] = -turn
 
     def of_slice(
-        self, index: int, layer: Weighted, form: Window, unit: Unit, some: Span, psums: Sequence[LocalBuffer]
+        self,
+        index: int,
+        layer: Weighted,
+        form: Window,
+        unit: Unit,
+        some: Span,
+        ends: SumEnds,
+        psums: Sequence[LocalBuffer],
     ) -> Iterator[CutOnBuffers]:
         """The jobs that add the input channels `some`, from the first one on to one that is not included, to the
-        partial sums of a tile. Of these each of `blocks_of_sums` has a buffer."""
+        partial sums of a tile. Of these each of `blocks_of_sums` has a buffer. `ends` says whether they are the first
+        and the last ones that are added."""
         region, accelerator = self._region, self._region.accelerator
         several, total = len(parts_of_kernel(layer, accelerator)) > 1, layer.in_channels
         blocks = blocks_of_sums(layer, region.choices.blocks[index], some[1] - some[0])
@@ -120,21 +152,18 @@ class JobCuts:
         for (start, count), psum in zip(channel_blocks(layer, blocks), psums, strict=True):
             behind, many = (0, layer.out_channels) if once else (start, count)
             params = WeightBlock(index, behind, many, 0, 0, True)
-            for first, depths in linear_chunks(some[1] - some[0], blocks.depth):
+            chunks = list(linear_chunks(some[1] - some[0], blocks.depth))
+            for at, (first, depths) in enumerate(chunks, 1):
                 block = WeightBlock(index, start, count, some[0] + first, depths, False)
                 local = {"weights": self._weights(index, layer, block, unit)}
                 if depths < total or several:
                     local["psum"] = psum
                 local["params"] = self._weights(index, layer, params, unit)
                 inputs = form.first_input(start) + block.depth, depths
-                ends = block.depth == 0, block.depth + depths == total
+                both = ends[0] and at == 1, ends[1] and at == len(chunks)
                 params_at = region.params_at(start - behind)
-                for cut in self._of_block(layer, block, (start, count), inputs, ends, params_at):
+                for cut in self._of_block(layer, block, (start, count), inputs, both, params_at):
                     yield cut, local
-        if not self._resident:
-            done = [one for one in self._kept if one.layer == index and (one.depths or some[1] == total)]
-            for one in done:
-                del self._kept[one]
 
     def _channel_cuts(
         self, index: int, layer: Weighted, form: Window, some: Span | None, turn: int
@@ -167,7 +196,7 @@ class JobCuts:
             yield _ChannelCuts(count, tuple(found))
 
     def _of_block(
-        self, layer: Weighted, block: WeightBlock, channels: Span, inputs: Span, ends: tuple[bool, bool], params: int
+        self, layer: Weighted, block: WeightBlock, channels: Span, inputs: Span, ends: SumEnds, params: int
     ) -> Iterator[Cut]:
         """The jobs with a block of weights, one for each part of the kernel. `channels` and `inputs` are the first one
         and their number, `ends` whether the block is the first and the last one of its sums."""
@@ -182,6 +211,8 @@ class JobCuts:
         if block not in self._kept:
             self._kept[block], load = self._region.weights(index, layer, block)
             unit.jobs.append(load)
+        if block.depths:
+            self._turns[index].used[block] = None
         return self._kept[block]
 
 

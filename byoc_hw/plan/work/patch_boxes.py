@@ -17,6 +17,7 @@ from byoc_hw.integers import ceil_div, round_up
 from byoc_hw.plan.array.kinds import Run, Window, geometry, rows_at_a_time
 from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.array.transfers import linear_chunks
+from byoc_hw.plan.array.weight_blocks import WeightRun
 from byoc_hw.plan.array.window import Extents, dense_place, extents
 from byoc_hw.plan.work.rows_needed import Span
 from byoc_hw.tensor import Tensor
@@ -263,3 +264,12 @@ def channel_slices(run: Sequence[Layer], slices: int, accelerator: Accelerator) 
     whole = size > rows or (len(run) == 1 and not _by_channels(run[0]))
     size = round_up(size, rows if whole else accelerator.dma_alignment)
     return [(start, start + count) for start, count in linear_chunks(channels, size)]
+
+
+def weight_run(run: ChannelRun, layers: Sequence[Layer], slices: int, accelerator: Accelerator) -> WeightRun:
+    """A run of layers as what their weights know of it."""
+    if not run.sliced:
+        return WeightRun(run.layers)
+    spans = channel_slices([layers[index] for index in run.layers], slices, accelerator)
+    adds = () if run.adds is None else (run.adds,)
+    return WeightRun((*run.layers, *adds), tuple(stop - start for start, stop in spans), bool(adds))

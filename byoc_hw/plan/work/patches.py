@@ -13,10 +13,10 @@ from byoc_hw.plan.array.kinds import PSUM_BYTES, Run, Window, geometry
 from byoc_hw.plan.array.packing import Packing
 from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.array.transfers import Box, Transfer, strided
-from byoc_hw.plan.array.weight_blocks import channel_blocks
+from byoc_hw.plan.array.weight_blocks import WeightRun, blocks_of_sums, channel_blocks
 from byoc_hw.plan.array.window import Place
 from byoc_hw.plan.work.builder import WorkBuilder
-from byoc_hw.plan.work.cuts import CutOnBuffers, JobCuts, blocks_of_sums
+from byoc_hw.plan.work.cuts import CutOnBuffers, JobCuts, SumEnds
 from byoc_hw.plan.work.ops import Home, LocalBuffer, activations, copy_op, run_job
 from byoc_hw.plan.work.patch_boxes import (
     AxisPiece,
@@ -27,6 +27,7 @@ from byoc_hw.plan.work.patch_boxes import (
     check_slices_outer,
     pieces,
     runs_of_channels,
+    weight_run,
 )
 from byoc_hw.plan.work.row_room import RowRoom
 from byoc_hw.plan.work.rows_needed import Span
@@ -97,7 +98,10 @@ class _Patches:
         self.last = self.of[region.layers[indices[-1]].ofm]
         group = self.group
         self.runs = runs_of_channels(region.layers, self.of, indices, group.slices, group.held, group.summed)
-        self.cuts = JobCuts(region, self.group, indices)
+        self.cuts = JobCuts(region, group, [self._weights_of(run) for run in self.runs])
+
+    def _weights_of(self, run: ChannelRun) -> WeightRun:
+        return weight_run(run, self.region.layers, self.group.slices, self.region.accelerator)
 
     def outer_slices(self) -> Sequence[Span | None]:
         """The slices that the patches are computed for one after the other, or None, for all of them at a time. Raises
@@ -141,7 +145,7 @@ class _Patches:
         if run.sliced:
             several = channel_slices(layers, self.group.slices, region.accelerator) if only is None else [only]
         sums = None if run.adds is None else self._sums(run.adds, rows, columns, views, several[0][1])
-        for number, some in enumerate(several):
+        for number, some in enumerate(several[:: self.cuts.turn(last)]):
             if number and (run.by_slice or last == self.indices[-1]):
                 region.units.append(unit)
                 unit = Unit(self.number, self.group.overlap)
@@ -161,7 +165,9 @@ class _Patches:
                 if storage is self.last:
                     self._store(index, storage, box, views[storage], unit)
             if sums is not None:
-                self._add(sums, some, rows.made[sums.index], views, unit)
+                ends = number == 0, number == len(several) - 1
+                self._add(sums, some, ends, rows.made[sums.index], views, unit)
+        self.cuts.done(last)
         return unit
 
     def _sums(
@@ -178,18 +184,20 @@ class _Patches:
         buffers = [activations(layer.name, PSUM_BYTES * pixels * count) for count in counts]
         return _Sums(index, layer, box, buffers)
 
-    def _add(self, sums: _Sums, some: Span, rows: Span, views: Mapping[Storage, BoxView], unit: Unit) -> None:
-        """Add a slice of the input of a layer to its partial sums, and store its output behind the last one."""
+    def _add(
+        self, sums: _Sums, some: Span, ends: SumEnds, rows: Span, views: Mapping[Storage, BoxView], unit: Unit
+    ) -> None:
+        """Add a slice of the input of a layer to its partial sums, and store its output behind the last one. `ends`
+        says whether it is the first, and the last, that is added."""
         index, layer, box = sums.index, sums.layer, sums.box
         storage, form = self.of[layer.ofm], geometry(layer)
         assert isinstance(form, Window)
         room = self._room(index, storage, views[storage])
-        last = some[1] == layer.in_channels
-        if last:
+        if ends[1]:
             unit.jobs += room.before(rows, held=False)
-        cuts = self.cuts.of_slice(index, layer, form, unit, some, sums.buffers)
+        cuts = self.cuts.of_slice(index, layer, form, unit, some, ends, sums.buffers)
         self._window(index, layer, form, box, cuts, views, unit)
-        if last:
+        if ends[1]:
             unit.jobs += room.behind(rows, held=False)
             if storage is self.last:
                 self._store(index, storage, box, views[storage], unit)

@@ -13,6 +13,7 @@ from byoc_hw.plan.array.kinds import Product, Run, Window, geometry
 from byoc_hw.plan.array.packing import operands
 from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.array.transfers import Box, Transfer
+from byoc_hw.plan.array.weight_blocks import WeightRun
 from byoc_hw.plan.array.window import extents
 from byoc_hw.plan.work.builder import WorkBuilder
 from byoc_hw.plan.work.cuts import JobCuts
@@ -58,7 +59,7 @@ class _Stripes:
         self.group = region.choices.groups[number]
         # The number of bytes of each storage that are stored so far.
         self.done = {region.storages.of[region.layers[index].ofm]: 0 for index in indices}
-        self.cuts = JobCuts(region, self.group, indices)
+        self.cuts = JobCuts(region, self.group, [WeightRun((index,)) for index in indices])
         self.halos = dict(self._halos(kept))
 
     def _halos(self, kept: Set[int]) -> Iterator[tuple[int, Halo]]:
@@ -95,6 +96,7 @@ class _Stripes:
             unit.jobs += room.before(rows, self._held(storage))
             unit.jobs += self._carried(index, views[storage], carry.load, carry.load_at, True)
             self._compute(index, layer, rows, views, unit)
+            self.cuts.done(index)
             unit.jobs += room.behind(rows, self._held(storage))
             unit.jobs += self._carried(index, views[storage], carry.store, carry.store_at, False)
             if len(storage.makers) > 1:  # stored at once, when all of them are done

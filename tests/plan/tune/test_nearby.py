@@ -10,11 +10,14 @@ from plan_samples import Samples, accelerator, graph_of
 
 from byoc_hw.accelerator import REFERENCE, TuningSpace
 from byoc_hw.plan.bound.prices import cycles_bound
+from byoc_hw.plan.choices import Choices, Group
 from byoc_hw.plan.search.grouping import Grouping
 from byoc_hw.plan.search.measured import MeasuredRuns
 from byoc_hw.plan.search.planner import best_layout
+from byoc_hw.plan.stages import lay_out
 from byoc_hw.plan.tune import nearby
 from byoc_hw.plan.tune.nearby import better_nearby, own_layout
+from byoc_hw.plan.tune.space import SearchSpace
 
 
 def late_weights():
@@ -181,3 +184,34 @@ def test_both_mappings_are_searched_where_their_plans_take_about_as_long():
     assert not estimated.choices.packed
     assert found.choices.packed
     assert found.cycles < 0.95 * estimated.cycles
+
+
+def test_a_layer_that_packed_rows_keep_the_array_from_filling_is_in_tiles():
+    """A window of three rows takes packed ones in two groups instead of four, and single pixels behind it as many,
+    where one would do. By themselves they take these from main memory, where nothing lies between rows."""
+    samples = Samples()
+    wide = samples.conv2d(samples.tensor((1, 4, 4, 16)), 16, (3, 3), padding=(1, 1, 1, 1))
+    flat = samples.conv2d(wide.ofm, 64, (1, 1))
+    graph = graph_of([wide.ifm], [wide, flat], [flat.ofm])
+    hardware = replace(REFERENCE, array_rows=4, array_columns=16, dma_setup=10)
+    found = own_layout(graph, hardware)
+    assert found.choices.packed
+    assert [group.tiling is not None for group in found.choices.groups] == [False, True]
+    assert sum(found.work.ops[index].cycles for index in found.order.jobs) < found.mapped.array_cycles
+    check(graph, hardware)
+
+
+@pytest.mark.parametrize("packed", [frozenset(), frozenset({0}), frozenset({0, 1})])
+def test_one_of_several_bands_is_packed_or_not(packed):
+    """The planner packs all that are worth it, or none; first come those that take the array fewer cycles."""
+    samples = Samples()
+    ifm = samples.tensor((1, 4, 4, 8))
+    one = samples.conv2d(ifm, 16, (3, 3), padding=(1, 1, 1, 1))
+    half = samples.pool(one.ofm, strides=(2, 2))
+    other = samples.conv2d(half.ofm, 16, (3, 3), padding=(1, 1, 1, 1))
+    graph = graph_of([ifm], [one, half, other], [other.ofm])
+    space = SearchSpace(graph, REFERENCE)
+    choices = Choices((False,) * len(space.unswapped), (Group(3),), (None,) * 3, packed=packed)
+    faster, slower = nearby._bands(space, lay_out(space.groups_of(choices).mapped, choices))
+    assert {*faster} == {replace(choices, packed=packed | {band}) for band in {0, 1} - packed}
+    assert {*slower} == {replace(choices, packed=packed - {band}) for band in packed}

@@ -1,6 +1,7 @@
 """Blocks of weights, and tiles, forward and backward in turn: what the last one has used is not loaded again."""
 
 import random
+from dataclasses import replace
 
 import pytest
 from plan_check import check
@@ -83,6 +84,52 @@ def test_any_order_of_blocks_is_exact(seed):
     choices = in_stripes(graph, blocks, drawn.randint(2, 5), alternating=True, overlap=drawn.random() < 0.5)
     assert from_plain(choices.plain()) == choices
     check(graph, hardware, seed, choices)
+
+
+def expanding(project=False):
+    """A convolution of single pixels and a depthwise one, and another convolution that may sum what they make."""
+    samples = Samples()
+    wide = samples.conv2d(samples.tensor((1, 12, 6, 8)), 32, (1, 1))
+    deep = samples.depthwise(wide.ofm, padding=SAME)
+    layers = [wide, deep, *([samples.conv2d(deep.ofm, 8, (1, 1))] if project else [])]
+    return graph_of([wide.ifm], layers, [layers[-1].ofm])
+
+
+SLICE = 4 * (8 + PARAMS_BYTES) + 4 * (3 * 3 + PARAMS_BYTES)
+"""Bytes of the weights of 4 channels of the first two of these layers."""
+
+
+@pytest.mark.parametrize(("room", "stay"), [(2, 0), (3, 1), (5, 3), (7, 5)])
+@pytest.mark.parametrize("columns", [1, 2])
+def test_slices_that_fit_beside_two_blocks_stay_from_patch_to_patch(room, stay, columns):
+    graph, slices, patches = expanding(), 8, 3 * columns
+    layers, blocks = len(graph.layers), (Blocks(4, 8), Blocks(4, 1))
+    hardware = accelerator(weights=room * SLICE + 32, array_rows=4, depthwise_rows=4)
+    group = Group(layers, 3, resident=False, columns=columns, slices=slices)
+    one, other = (
+        loads(check(graph, hardware, choices=Choices((False,), (made,), blocks)), WEIGHTS)
+        for made in (group, replace(group, alternating=True))
+    )
+    assert len(one) == patches * 2 * slices
+    assert 0 <= patches * 2 * slices - (patches - 1) * 2 * stay - len(other) <= 2 * patches
+    assert other[: 2 * slices] == one[: 2 * slices]
+    assert len(set(other)) == 2 * slices
+
+
+def test_slices_that_are_summed_stay_with_their_parameters():
+    graph, blocks = expanding(project=True), (Blocks(4, 8), Blocks(4, 1), Blocks(8, 4))
+    hardware = accelerator(weights=2048, array_rows=4, depthwise_rows=4)
+    group = Group(3, 4, resident=False, slices=8, summed=True)
+    found = [
+        loads(check(graph, hardware, choices=Choices((False,), (made,), blocks)), WEIGHTS)
+        for made in (group, replace(group, alternating=True))
+    ]
+    assert [len(one) for one in found] == [4 * (8 * 3 + 1), 8 * 3 + 1]  # all of them have room
+    tight = replace(hardware, weight_memory=1024)
+    found = loads(check(graph, tight, choices=Choices((False,), (replace(group, alternating=True),), blocks)), WEIGHTS)
+    assert 8 * 3 + 1 < len(found) < 3 * (8 * 3 + 1)
+    parameters = found[3]
+    assert found.count(parameters) == 1
 
 
 def in_tiles(graph, tiling):

@@ -12,7 +12,7 @@ from byoc_hw.errors import PlanError
 from byoc_hw.plan.array.kinds import Run, geometry
 from byoc_hw.plan.array.mapped import map_graph
 from byoc_hw.plan.array.packing import bands
-from byoc_hw.plan.choices import Blocks, Choices, Group
+from byoc_hw.plan.choices import Blocks, Choices, Group, from_plain
 from byoc_hw.plan.region import plan_region
 from byoc_hw.plan.steps import ACTIVATIONS, SCRATCH, Copy, Job
 from byoc_hw.plan.work.patch_boxes import runs_of_channels
@@ -278,6 +278,29 @@ def test_slices_that_are_summed_are_exact(seed):
     if packs and len(set(numbers)) == 1:
         choices = replace(choices, packed=frozenset({0}))
     check(graph, array(), seed, choices)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_patches_with_slices_in_alternating_order_are_exact(seed):
+    """In a weight memory that has room for some blocks; in whole patches, or in pieces."""
+    drawn = random.Random(seed + 100)
+    graph = (inverted, separable, summing, residual)[seed % 4](seed)
+    layers = len(graph.layers)
+    group = Group(
+        layers,
+        drawn.randint(2, 4),
+        overlap=drawn.random() < 0.5,
+        resident=False,
+        columns=drawn.randint(1, 2),
+        slices=drawn.randint(1, 9),
+        alternating=True,
+        summed=drawn.random() < 0.5 and not isinstance(geometry(graph.layers[-1]), Run),
+        pieces=drawn.choice((1, 4)),
+    )
+    blocks = tuple(drawn.choice((Blocks(3, 5), Blocks(8, 2), Blocks(4, 64))) for _ in graph.layers)
+    choices = alone(graph, group, blocks=blocks)
+    assert from_plain(choices.plain()) == choices
+    check(graph, array(weights=drawn.choice((2048, 3072))), seed, choices)
 
 
 def test_slices_that_are_summed_are_never_in_local_memory_with_all_channels():
