@@ -95,6 +95,7 @@ class _Sizes:
 
 @lru_cache(maxsize=64)
 def _sizes(layer: Layer, window: Window, accelerator: Accelerator) -> _Sizes:
+    """What is known of a layer on all accelerators that differ from one in their memories alone."""
     return _Sizes()
 
 
@@ -350,6 +351,7 @@ class Tiler:
         return piece_sizes(self.window.in_channels, tiling.depth) if self.window.sums else [(1, 1)]
 
     def _job_cycles(self, pixels: Pair, channels: int, depth: int) -> int:
+        """Cycles of a job over some outputs: of its input only the channels count."""
         ofm = *pixels, channels
         key = ofm, depth
         if key not in self._known.jobs:

@@ -279,7 +279,7 @@ class Estimates:
         made, stored = self.made(at, stop), self.stored(at, stop, after)
         loaded = {one: self.all[one].local_bytes for one in held}
         finished = dict.fromkeys(stored, 0)
-        places = {one: (made[one], one.place(self.layers[made[one]].ofm)) for one in stored}
+        makers = {one: (made[one], one.place(self.layers[made[one]].ofm)) for one in stored}
         found = []
         for stripe in stripes:
             load = store = 0
@@ -293,7 +293,7 @@ class Estimates:
                 load += self.copy(storage, end - loaded.get(storage.index, 0))
                 loaded[storage.index] = max(end, loaded.get(storage.index, 0))
             for storage, by_others in stored.items():
-                index, place = places[storage]
+                index, place = makers[storage]
                 if index in stripe.rows:
                     end = place.span(*stripe.rows[index])[1]
                     if storage.joined:  # stored at once, when all of it is there
@@ -329,10 +329,10 @@ class Estimates:
             return 0
         key = storage.index, nbytes, kept
         if key not in self._stores:
-            self._stores[key] = self._stored_bytes(storage, nbytes, kept)
+            self._stores[key] = self._store(storage, nbytes, kept)
         return self._stores[key]
 
-    def _stored_bytes(self, storage: Storage, nbytes: int, kept: bool) -> int:
+    def _store(self, storage: Storage, nbytes: int, kept: bool) -> int:
         by_itself = len(storage.sinks) or (kept and not storage.joins)
         cycles = self.copy(storage, nbytes) * by_itself
         cycles += sum(self.copy(part, part.nbytes * nbytes // storage.nbytes) for part in storage.exits)
