@@ -47,8 +47,7 @@ class TilingCost(NamedTuple):
     def cycles(self, tiles: int = 1, blocks: int = 1) -> int:
         """Cycles where so many tiles, and blocks of weights, have room at a time: of what has room twice, the array
         computes one while the DMA copies the next. All else is done in turn."""
-        copies = (self.activations, tiles), (self.weights, blocks)
-        beside = sum(cycles for cycles, room in copies if room > 1)
+        beside = (self.activations if tiles > 1 else 0) + (self.weights if blocks > 1 else 0)
         return max(self.jobs, beside) + self.activations + self.weights - beside
 
     def rank(self, tiles: int = 1, blocks: int = 1) -> float:
@@ -72,12 +71,41 @@ def tile_geometry(layer: Layer) -> Geometry:
     return replace(form, rows=replace(form.rows, ifm=1, ofm=1), columns=pixels)
 
 
-class _Sizes(NamedTuple):
-    """How often each size of tiles occurs: in rows and columns, in output channels, and in slices of input channels."""
+class _Loads(NamedTuple):
+    """Cycles of the copies of all weights once, of the smallest block of them, and of the largest one."""
 
-    spatial: list[tuple[int, Extent, Extent]]
-    channels: list[tuple[int, int]]
-    depths: list[tuple[int, int]]
+    once: int
+    smallest: int
+    largest: int
+
+
+@dataclass
+class _Sizes:
+    """What is known of the tiles of a layer, and of their cycles, in local memories of any size."""
+
+    tiles: dict[Pair, list[tuple[int, Extent, Extent]]] = field(default_factory=dict)
+    packed: dict[Pair, Pair] = field(default_factory=dict)
+    outputs: dict[tuple[int, int, bool], list[tuple[int, Pair]]] = field(default_factory=dict)
+    jobs: dict[tuple[Extents, int], int] = field(default_factory=dict)
+    copies: dict[tuple[Extents, int, int, int], int] = field(default_factory=dict)
+    loaded: dict[tuple[int, int, int, bool], Pair] = field(default_factory=dict)
+    stored: dict[tuple[int, int, int, bool], int] = field(default_factory=dict)
+    weights: dict[Pair, int] = field(default_factory=dict)
+
+
+@lru_cache(maxsize=64)
+def _sizes(layer: Layer, window: Window, accelerator: Accelerator) -> _Sizes:
+    """What is known of a layer on all accelerators that differ from one in their memories alone."""
+    return _Sizes()
+
+
+@dataclass
+class _Blocks:
+    """What is known of the blocks of weights of a layer, by their channels and depth, in one weight memory."""
+
+    places: dict[Pair, Pair] = field(default_factory=dict)
+    loads: dict[Pair, _Loads] = field(default_factory=dict)
+    depths: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -91,12 +119,12 @@ class Tiler:
     """Bytes of local memory for blocks of weights, where tiles are sized for a part of it."""
     inputs: int = 1
     """Inputs of tiles that have room at a time; in slices of input channels beside one output and its partial sums."""
-    _copied: dict[tuple[int, int], int] = field(default_factory=dict, init=False, repr=False, compare=False)
-    _copies: dict[tuple[Extents, int, int, int], int] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
-    _packed: dict[Pair, Pair] = field(default_factory=dict, init=False, repr=False, compare=False)
-    _jobs: dict[tuple[Extents, Extents], int] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _blocks: _Blocks = field(default_factory=_Blocks, init=False, repr=False, compare=False)
+
+    @cached_property
+    def _known(self) -> _Sizes:
+        any_memory = replace(self.accelerator, activation_memory=1, weight_memory=1)
+        return _sizes(self.layer, self.window, any_memory)
 
     @cached_property
     def alignment(self) -> int:
@@ -114,32 +142,40 @@ class Tiler:
 
     def _each(self, tiling: Tiling) -> tuple[int, int]:
         """Bytes of a pixel of a tile's input, and of the partial sum of an output."""
-        return self.layer.ifm.bytes_of(self.ifm_channels(tiling)[0][1]), PSUM_BYTES * self.has_partial_sums(tiling)
+        window = self.window
+        if window.sums:
+            channels = window.in_channels if tiling.whole_ifm else min(tiling.depth, window.in_channels)
+        else:
+            channels = min(tiling.channels, window.group_channels)
+        return self.layer.ifm.bytes_of(channels), PSUM_BYTES * self.has_partial_sums(tiling)
 
     def _activations(self, rows: int, tiling: Tiling, pixel: int, psum_bytes: int) -> tuple[int, int, int]:
         """Where outputs and partial sums of a tile of so many rows start, and where it ends."""
-        read, written = (self._packed_pixels if tiling.packed else self._pixels)(rows, tiling.columns)
+        read, written = self._tile_pixels(rows, tiling)
         outputs = written * tiling.channels
         ofm = round_up(read * pixel, self.alignment)
         end = ofm + self.layer.ofm.bytes_of(outputs)
         psum = round_up(end, self.alignment)
         return ofm, psum, psum + psum_bytes * outputs if psum_bytes else end
 
-    def _pixels(self, rows: int, columns: int) -> tuple[int, int]:
-        """The most pixels of the input of tiles of so many rows and columns, and those of the output."""
-        return self.window.rows.largest_ifm(rows) * self.window.columns.largest_ifm(columns), rows * columns
+    def _tile_pixels(self, rows: int, tiling: Tiling) -> Pair:
+        """The most pixels of the input of tiles of so many rows, and those of the output."""
+        if tiling.packed:
+            return self._packed_pixels(rows, tiling.columns)
+        ifm = self.window.rows.largest_ifm(rows) * self.window.columns.largest_ifm(tiling.columns)
+        return ifm, rows * tiling.columns
 
     def _packed_pixels(self, rows: int, columns: int) -> tuple[int, int]:
         """The same of tiles whose rows are packed, with what lies around and between them."""
         key = rows, columns
-        if key not in self._packed:
+        if key not in self._known.packed:
             cuts = product(_distinct(self.window.rows, rows), _distinct(self.window.columns, columns))
             tiles = [(self.packing(row, column), row, column) for (row, _), (column, _) in cuts]
-            self._packed[key] = (
+            self._known.packed[key] = (
                 max(one.nbytes((row.ifm_size, column.ifm_size, 1)) for one, row, column in tiles),
                 max(one.pixels(row.size, column.size) for one, row, column in tiles),
             )
-        return self._packed[key]
+        return self._known.packed[key]
 
     def packing(self, row: Extent, column: Extent) -> Packing:
         """How the input of a tile lies in local memory that is packed."""
@@ -149,8 +185,11 @@ class Tiler:
         """Where the weights of a tile start, behind parameters, and where they end."""
         if not isinstance(self.layer, Weighted):
             return 0, 0
-        start = self.weights_offset(self.params_together(self.layer, tiling))
-        return start, start + self.copied_bytes(self.layer, tiling.channels, tiling.depth)
+        key = tiling.channels, tiling.depth
+        if key not in self._blocks.places:
+            start = self.weights_offset(self.params_together(self.layer, tiling))
+            self._blocks.places[key] = start, start + self.copied_bytes(self.layer, *key)
+        return self._blocks.places[key]
 
     def params_together(self, layer: Weighted, tiling: Tiling) -> int:
         """The output channels whose parameters are loaded at once: of slices of input channels beside their blocks."""
@@ -200,10 +239,10 @@ class Tiler:
 
     def copied_bytes(self, layer: Weighted, channels: int, depth: int) -> int:
         """Bytes of a copy of these weights."""
-        if (channels, depth) not in self._copied:
+        if (channels, depth) not in self._known.weights:
             packed = weights_bytes(layer, channels, depth if self.window.sums else 1, self.accelerator)
-            self._copied[channels, depth] = round_up(packed, self.accelerator.dma_alignment)
-        return self._copied[channels, depth]
+            self._known.weights[channels, depth] = round_up(packed, self.accelerator.dma_alignment)
+        return self._known.weights[channels, depth]
 
     def fits(self, tiling: Tiling) -> bool:
         """Whether a tile fits both local memories."""
@@ -215,6 +254,21 @@ class Tiler:
             return 0
         each = self._each(tiling)
         return largest_allowed(self.window.rows.ofm, lambda rows: self._rows_fit(rows, tiling, *each))
+
+    def most_depth(self, tiling: Tiling) -> int:
+        """The most input channels, but not all, that such a tile fits with as slices, 0 if none."""
+        if tiling.channels not in self._blocks.depths:
+            self._blocks.depths[tiling.channels] = largest_allowed(
+                self.window.in_channels - 1, lambda depth: self._weights_fit(tiling._replace(depth=depth))
+            )
+        most, bytes_of = self._blocks.depths[tiling.channels], self.layer.ifm.bytes_of
+        read, written = self._tile_pixels(tiling.rows, tiling)
+        outputs, unit = written * tiling.channels, self.alignment
+        beside = round_up(self.layer.ofm.bytes_of(outputs), unit) + PSUM_BYTES * outputs
+        room = max(self.room - beside, 0) // self.inputs // unit * unit  # of one input
+        if tiling.whole_ifm:
+            return most if read * bytes_of(self.window.in_channels) <= room else 0
+        return min(most, room // (read * bytes_of(1)))
 
     def activation_bytes(self, tiling: Tiling) -> int:
         """Bytes of activations that are in local memory at a time."""
@@ -241,41 +295,50 @@ class Tiler:
 
     def cost(self, tiling: Tiling) -> TilingCost:
         """What a layer in such tiles takes."""
-        sizes = _Sizes(self._spatial(tiling), self._channels(tiling), self._depths(tiling))
-        return TilingCost(
-            self._array_cycles(tiling, sizes),
-            self._activation_cycles(tiling, sizes),
-            self._weight_cycles(tiling, sizes),
-        )
+        return TilingCost(self._array_cycles(tiling), self._activation_cycles(tiling), self._weight_cycles(tiling))
 
     def least_cost(self, tiling: Tiling, *, weights: bool = True) -> TilingCost:
         """As `cost`, with the jobs of all of the layer in one tile, or in one row if it is packed: no tiles have fewer
         cycles of them. Without copies of `weights` it takes less time to find out."""
-        sizes = _Sizes(self._spatial(tiling), self._channels(tiling), self._depths(tiling))
         jobs = least_packed(self.layer, self.accelerator) if tiling.packed else self._least_jobs
-        loads = self._weight_cycles(tiling, sizes) if weights else 0
-        return TilingCost(jobs, self._activation_cycles(tiling, sizes), loads)
+        return TilingCost(jobs, self._activation_cycles(tiling), self._weight_cycles(tiling) if weights else 0)
 
     @cached_property
     def _least_jobs(self) -> int:
         window = self.window
-        whole = Tiling(window.rows.ofm, window.columns.ofm, window.group_channels, window.in_channels)
-        return self._array_cycles(whole, _Sizes(self._spatial(whole), self._channels(whole), self._depths(whole)))
+        return self._array_cycles(
+            Tiling(window.rows.ofm, window.columns.ofm, window.group_channels, window.in_channels)
+        )
 
     # Tiles of one size cost the same: only the few sizes are counted, not every tile.
 
-    def _array_cycles(self, tiling: Tiling, sizes: _Sizes) -> int:
+    def _array_cycles(self, tiling: Tiling) -> int:
+        channels, depths = self._channels(tiling), self._depths(tiling)
         return sum(
-            times * many * slices * self._job_cycles(tiling, row, column, channels, depth)
-            for times, row, column in sizes.spatial
-            for many, channels in sizes.channels
-            for slices, depth in sizes.depths
+            times * many * slices * self._job_cycles(pixels, count, depth)
+            for times, pixels in self._job_pixels(tiling)
+            for many, count in channels
+            for slices, depth in depths
         )
 
+    def _job_pixels(self, tiling: Tiling) -> list[tuple[int, Pair]]:
+        """How often jobs have each height and width of outputs."""
+        key = tiling.rows, tiling.columns, tiling.packed
+        if key not in self._known.outputs:
+            found: Counter[Pair] = Counter()
+            for times, row, column in self._spatial(tiling):
+                size = row.size, column.size
+                found[(1, self.packing(row, column).pixels(*size)) if tiling.packed else size] += times
+            self._known.outputs[key] = [(times, size) for size, times in found.items()]
+        return self._known.outputs[key]
+
     def _spatial(self, tiling: Tiling) -> list[tuple[int, Extent, Extent]]:
-        rows = _distinct(self.window.rows, tiling.rows)
-        columns = _distinct(self.window.columns, tiling.columns)
-        return [(times * more, row, column) for row, times in rows for column, more in columns]
+        """How often tiles have each extent of rows and of columns."""
+        key = tiling.rows, tiling.columns
+        if key not in self._known.tiles:
+            rows, columns = _distinct(self.window.rows, key[0]), _distinct(self.window.columns, key[1])
+            self._known.tiles[key] = [(times * more, row, column) for row, times in rows for column, more in columns]
+        return self._known.tiles[key]
 
     def _channels(self, tiling: Tiling) -> list[tuple[int, int]]:
         return self._in_each_group(piece_sizes(self.window.group_channels, tiling.channels))
@@ -287,46 +350,48 @@ class Tiler:
     def _depths(self, tiling: Tiling) -> list[tuple[int, int]]:
         return piece_sizes(self.window.in_channels, tiling.depth) if self.window.sums else [(1, 1)]
 
-    def _job_cycles(self, tiling: Tiling, row: Extent, column: Extent, channels: int, depth: int) -> int:
-        ifm, ofm = (row.ifm_size, column.ifm_size, depth), (row.size, column.size, channels)
-        if tiling.packed:
-            ofm = 1, self.packing(row, column).pixels(row.size, column.size), channels
-        key = ifm, ofm
-        if key not in self._jobs:
-            self._jobs[key] = dense_job_cycles(self.layer, ifm, ofm, self.accelerator)
-        return self._jobs[key]
+    def _job_cycles(self, pixels: Pair, channels: int, depth: int) -> int:
+        """Cycles of a job over some outputs: of its input only the channels count."""
+        ofm = *pixels, channels
+        key = ofm, depth
+        if key not in self._known.jobs:
+            self._known.jobs[key] = dense_job_cycles(self.layer, (*pixels, depth), ofm, self.accelerator)
+        return self._known.jobs[key]
 
-    def _weight_cycles(self, tiling: Tiling, sizes: _Sizes) -> int:
+    def _weight_cycles(self, tiling: Tiling) -> int:
         if not isinstance(self.layer, Weighted):
             return 0
-        passes = sum(times for times, _, _ in sizes.spatial)
-        count = sum(many for many, _ in sizes.channels)
+        loads, window = self._weight_loads(self.layer, tiling), self.window
+        count = window.groups * ceil_div(window.group_channels, tiling.channels)
         if self.sliced(tiling):
-            pieces = sum(many for many, _ in sizes.depths)
+            pieces = ceil_div(window.in_channels, tiling.depth)
             blocks, often = (count * pieces, 1) if tiling.rows_outer else (pieces, count)
         elif self._channels_again(tiling):
             blocks, often = count, 1
         else:
-            blocks, passes, often = 1, 1, 1
-        loaded = sum(many * self._channel_tile_cycles(self.layer, tiling, one, sizes) for many, one in sizes.channels)
+            return loads.once
         stay = self.staying(tiling)
         if stay >= blocks:
-            return loaded
-        smallest, largest = self._block_cycles(self.layer, tiling, sizes)
-        return passes * loaded - (passes - 1) * often * (smallest + (stay - 1) * largest)
+            return loads.once
+        passes = ceil_div(window.rows.ofm, tiling.rows) * ceil_div(window.columns.ofm, tiling.columns)
+        return passes * loads.once - (passes - 1) * often * (loads.smallest + (stay - 1) * loads.largest)
 
-    def _block_cycles(self, layer: Weighted, tiling: Tiling, sizes: _Sizes) -> tuple[int, int]:
-        """Cycles of the copies of the smallest block of weights and of the largest one."""
-        found = []
-        for at in (-1, 0):
-            channels, depth = sizes.channels[at][1], sizes.depths[at][1]
+    def _weight_loads(self, layer: Weighted, tiling: Tiling) -> _Loads:
+        """What the copies of the weights take."""
+        key = tiling.channels, tiling.depth
+        if key not in self._blocks.loads:
+            channels, depths = self._channels(tiling), self._depths(tiling)
+            once = sum(many * self._channel_tile_cycles(layer, tiling, one, depths) for many, one in channels)
             params = 0 if self.sliced(tiling) else self.weights_offset(tiling.channels)
-            found.append(copy_cycles(params + self.copied_bytes(layer, channels, depth), 1, self.accelerator))
-        return found[0], found[1]
+            blocks = [params + self.copied_bytes(layer, channels[at][1], depths[at][1]) for at in (-1, 0)]
+            self._blocks.loads[key] = _Loads(once, *(copy_cycles(nbytes, 1, self.accelerator) for nbytes in blocks))
+        return self._blocks.loads[key]
 
-    def _channel_tile_cycles(self, layer: Weighted, tiling: Tiling, channels: int, sizes: _Sizes) -> int:
+    def _channel_tile_cycles(
+        self, layer: Weighted, tiling: Tiling, channels: int, depths: list[tuple[int, int]]
+    ) -> int:
         """Weights of all slices of a channel tile; its parameters come with the first."""
-        slices = [(times, self.copied_bytes(layer, channels, depth)) for times, depth in sizes.depths]
+        slices = [(times, self.copied_bytes(layer, channels, depth)) for times, depth in depths]
         weights = sum(times * copy_cycles(nbytes, 1, self.accelerator) for times, nbytes in slices)
         params, first = self.weights_offset(tiling.channels), slices[0][1]
         if self.sliced(tiling) and self.params_together(layer, tiling) < self.window.out_channels:
@@ -342,25 +407,44 @@ class Tiler:
             return 1
         return ceil_div(self.window.group_channels, tiling.channels)
 
-    def _activation_cycles(self, tiling: Tiling, sizes: _Sizes) -> int:
-        window, inputs = self.window, self.ifm_channels(tiling)
-        loads = self._ifm_loads(tiling)
-        _, row, column = sizes.spatial[-1]
-        stays = self._load_cycles(tiling, row, column, inputs[-1][1]) if window.sums else 0
-        total = (1 - loads) * self.window.groups * stays  # where the order of tiles turns, one of them stays
-        for times, row, column in sizes.spatial:
-            for many, channels in inputs:
-                total += times * loads * many * self._load_cycles(tiling, row, column, channels)
-            pitch = self.packing(row, column).pitch if tiling.packed else 0
-            for many, channels in sizes.channels:
-                ofm = (row.size, column.size, channels)
-                total += times * many * self._tile_cycles(ofm, window.columns.ofm, window.out_channels, pitch)
-        return total
+    def _activation_cycles(self, tiling: Tiling) -> int:
+        loads, (brought, stays) = self._ifm_loads(tiling), self._input_cycles(tiling)
+        # Where the order of tiles turns, one of them stays.
+        return loads * brought - (loads - 1) * self.window.groups * stays + self._output_cycles(tiling)
 
-    def _load_cycles(self, tiling: Tiling, row: Extent, column: Extent, channels: int) -> int:
+    def _input_cycles(self, tiling: Tiling) -> Pair:
+        """Cycles to bring all inputs once, and to bring the last one."""
+        sums = self.window.sums
+        channels = (self.window.in_channels if tiling.whole_ifm else tiling.depth) if sums else tiling.channels
+        key = tiling.rows, tiling.columns, channels, tiling.packed
+        if key not in self._known.loaded:
+            inputs, spatial, packed = self.ifm_channels(tiling), self._spatial(tiling), tiling.packed
+            brought = sum(
+                times * many * self._load_cycles(row, column, channels, packed)
+                for times, row, column in spatial
+                for many, channels in inputs
+            )
+            last = self._load_cycles(*spatial[-1][1:], inputs[-1][1], packed) if sums else 0
+            self._known.loaded[key] = brought, last
+        return self._known.loaded[key]
+
+    def _output_cycles(self, tiling: Tiling) -> int:
+        """Cycles to store all outputs."""
+        key = tiling.rows, tiling.columns, tiling.channels, tiling.packed
+        if key not in self._known.stored:
+            total, window = 0, self.window
+            for times, row, column in self._spatial(tiling):
+                pitch = self.packing(row, column).pitch if tiling.packed else 0
+                for many, channels in self._channels(tiling):
+                    ofm = (row.size, column.size, channels)
+                    total += times * many * self._tile_cycles(ofm, window.columns.ofm, window.out_channels, pitch)
+            self._known.stored[key] = total
+        return self._known.stored[key]
+
+    def _load_cycles(self, row: Extent, column: Extent, channels: int, packed: bool) -> int:
         """Cycles to bring some channels of the input of a tile."""
         ifm, window = (row.ifm_size, column.ifm_size, channels), self.window
-        if not tiling.packed:
+        if not packed:
             return self._tile_cycles(ifm, window.columns.ifm, window.ifm_channels)
         packing = self.packing(row, column)
         fills = filling_cycles(packing.fills(ifm, self.accelerator), self.accelerator)
@@ -368,10 +452,10 @@ class Tiler:
 
     def _tile_cycles(self, extents: Extents, width: int, channels: int, pitch: int = 0) -> int:
         key = extents, width, channels, pitch
-        if key not in self._copies:
+        if key not in self._known.copies:
             pieces = tile_pieces(extents, width, channels, pitch)
-            self._copies[key] = pieces.copies * copy_cycles(pieces.nbytes, pieces.rows, self.accelerator)
-        return self._copies[key]
+            self._known.copies[key] = pieces.copies * copy_cycles(pieces.nbytes, pieces.rows, self.accelerator)
+        return self._known.copies[key]
 
 
 @lru_cache(maxsize=64)

@@ -55,8 +55,8 @@ def cut_without_sums(layer: Layer, accelerator: Accelerator) -> Blocks | None:
     if not isinstance(layer, Weighted) or found is None or found.depth == layer.in_channels:
         return found
     deep = [blocks for blocks in _candidates(layer, accelerator) if blocks.depth == layer.in_channels]
-    possible = [Blocks(layer.out_channels, layer.in_channels), *deep]
-    fitting = (_cheapest(layer, possible, part, accelerator) for part in SHARES[1:])
+    possible = _Possible(layer, accelerator, (Blocks(layer.out_channels, layer.in_channels), *deep))
+    fitting = (possible.cheapest(part) for part in SHARES[1:])
     return next((blocks for blocks in fitting if blocks is not None), found)
 
 
@@ -73,35 +73,60 @@ class _Alike:
 
 @lru_cache(maxsize=1024)
 def _cut(alike: _Alike, accelerator: Accelerator, share: int | None) -> Blocks | None:
-    layer = alike.layer
-    whole = Blocks(layer.out_channels, layer.in_channels)
-    possible = (whole, *_candidates(layer, accelerator))
+    possible = _possible(alike, accelerator)
     shares = [part for part in SHARES if part in accelerator.tuning.weight_shares]
     for part in shares if share is None else (share,):
-        if fits(layer, whole, part, accelerator):
+        if possible.fits(0, part):
             return None  # one block costs the least
-        found = _cheapest(layer, possible, part, accelerator)
+        found = possible.cheapest(part)
         if found is not None:
             return found
     return Blocks(1, 1)
 
 
-def _cheapest(layer: Weighted, possible: Sequence[Blocks], part: int, accelerator: Accelerator) -> Blocks | None:
-    """The first of the blocks that cost the fewest cycles, of those of which `part` fit the weight memory at once; None
-    where none do. The first of all is the whole layer. Those with the fewest copies are looked at first: others have
-    no fewer cycles of jobs than one block, and to begin more copies costs too much soon."""
-    first = next((at for at, blocks in enumerate(possible) if fits(layer, blocks, part, accelerator)), None)
-    if first is None:
-        return None
-    jobs = tile_cycles(layer, possible[0], extents(layer.ofm), accelerator)
-    copies = [_copies(layer, blocks) for blocks in possible]
-    best = _cycles(layer, possible[first], accelerator), first
-    for at in sorted(range(len(possible)), key=copies.__getitem__):
-        if jobs + copies[at] * accelerator.dma_setup > best[0]:
-            break
-        if fits(layer, possible[at], part, accelerator):
-            best = min(best, (_cycles(layer, possible[at], accelerator), at))
-    return possible[best[1]]
+@lru_cache(maxsize=256)
+def _possible(alike: _Alike, accelerator: Accelerator) -> _Possible:
+    layer = alike.layer
+    whole = Blocks(layer.out_channels, layer.in_channels)
+    return _Possible(layer, accelerator, (whole, *_candidates(layer, accelerator)))
+
+
+class _Possible:
+    """Blocks that a layer may have, the first of which is the whole layer, and what is known of them by their place."""
+
+    def __init__(self, layer: Weighted, accelerator: Accelerator, blocks: Sequence[Blocks]) -> None:
+        self._layer, self._accelerator, self._blocks = layer, accelerator, blocks
+        self._jobs = tile_cycles(layer, blocks[0], extents(layer.ofm), accelerator)
+        self._copies = [_copies(layer, one) for one in blocks]
+        self._by_copies = sorted(range(len(blocks)), key=self._copies.__getitem__)
+        self._room: dict[int, tuple[int, int]] = {}
+        self._cycles: dict[int, int] = {}
+
+    def cheapest(self, part: int) -> Blocks | None:
+        """The first of the blocks that cost the fewest cycles, of those of which `part` fit the weight memory at once;
+        None where none do. Those with the fewest copies are looked at first: others have no fewer cycles of jobs than
+        one block, and to begin more copies costs too much soon."""
+        first = next((at for at in range(len(self._blocks)) if self.fits(at, part)), None)
+        if first is None:
+            return None
+        best = self._cycles_of(first), first
+        for at in self._by_copies:
+            if self._jobs + self._copies[at] * self._accelerator.dma_setup > best[0]:
+                break
+            if self.fits(at, part):
+                best = min(best, (self._cycles_of(at), at))
+        return self._blocks[best[1]]
+
+    def fits(self, at: int, part: int) -> bool:
+        """Whether `part` blocks fit the weight memory at once."""
+        if at not in self._room:
+            self._room[at] = most_bytes(self._layer, self._blocks[at], self._accelerator)
+        return _fit(self._room[at], part, self._accelerator)
+
+    def _cycles_of(self, at: int) -> int:
+        if at not in self._cycles:
+            self._cycles[at] = _cycles(self._layer, self._blocks[at], self._accelerator)
+        return self._cycles[at]
 
 
 def _copies(layer: Weighted, blocks: Blocks) -> int:
@@ -164,8 +189,12 @@ def params_together(layer: Weighted, channels: int, room: int) -> int:
 
 def fits(layer: Weighted, blocks: Blocks, part: int, accelerator: Accelerator) -> bool:
     """Whether `part` blocks fit the weight memory at once."""
-    block, beside = most_bytes(layer, blocks, accelerator)
-    return part * round_up(block, accelerator.buffer_alignment) + beside <= accelerator.weight_memory
+    return _fit(most_bytes(layer, blocks, accelerator), part, accelerator)
+
+
+def _fit(most: tuple[int, int], part: int, accelerator: Accelerator) -> bool:
+    """Whether `part` blocks fit the weight memory, each of so `most` bytes, and the parameters beside them."""
+    return part * round_up(most[0], accelerator.buffer_alignment) + most[1] <= accelerator.weight_memory
 
 
 def all_bytes(layer: Layer, blocks: Blocks | None, accelerator: Accelerator) -> int:

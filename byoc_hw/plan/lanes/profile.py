@@ -100,10 +100,14 @@ class Profile:
 
     def _pieces(self, local: Sequence[LocalBytes]) -> list[list[LocalPiece]]:
         arrays = [None if action.copies else 0 for action in self.actions]
-        memories = {space: TouchedBytes(arrays) for space in (ACTIVATIONS, WEIGHTS)}
-        for action, space, start, stop, writes in local:
-            memories[space].access(start, stop, writes, action, set())
-        return [list(memories[space].touched()) for space in (ACTIVATIONS, WEIGHTS)]
+        waits: list[set[int]] = [set() for _ in arrays]
+        found = []
+        for memory in (ACTIVATIONS, WEIGHTS):
+            touched = TouchedBytes(arrays)
+            spans = [(action, start, stop, writes) for action, space, start, stop, writes in local if space == memory]
+            touched.record(spans, waits)
+            found.append(list(touched.touched()))
+        return found
 
     @cached_property
     def load(self) -> tuple[int, int]:

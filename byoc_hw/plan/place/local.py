@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from itertools import pairwise
 
 from byoc_hw.accelerator import Accelerator
@@ -126,13 +127,13 @@ def _oldest(
 ) -> int | None:
     """The first of the offsets at which a buffer lies over the least recently used bytes; None where it has no room."""
     best, most, at = None, life.first, 0
-    starts, stops, lasts = taken.starts, taken.stops, taken.lasts
-    possible = bisect_right(candidates, size - life.nbytes)
+    starts, stops, lasts, nbytes = taken.starts, taken.stops, taken.lasts, life.nbytes
+    possible = bisect_right(candidates, size - nbytes)
     while most >= 0 and at < possible:
         offset = candidates[at]
-        first, piece = bisect_right(stops, offset), bisect_left(starts, offset + life.nbytes)
+        piece = bisect_left(starts, offset + nbytes)
         last = -1  # the last operation that touches any of these bytes: from the highest address down
-        while piece > first and last < most:
+        while last < most and piece and stops[piece - 1] > offset:
             piece -= 1
             if lasts[piece] > last:
                 last = lasts[piece]
@@ -210,9 +211,22 @@ def _by_size(alive: Sequence[Lifetime], size: int, unit: int, exact: bool) -> di
     """Place large buffers first, as in the arena; then by the exact search."""
     if len(alive) > _MANY:
         return None
+    start = alive[0].first
+    lives = tuple((life.nbytes, life.first - start, life.last - start) for life in alive)
+    found = _offsets_by_size(lives, size, unit, exact)
+    return None if found is None else {life.name: offset for life, offset in zip(alive, found, strict=True)}
+
+
+@lru_cache(maxsize=64)
+def _offsets_by_size(
+    lives: tuple[tuple[int, int, int], ...], size: int, unit: int, exact: bool
+) -> tuple[int, ...] | None:
+    """The offset of each buffer, of which the bytes, the first and the last operation are known: layers that are alike
+    have the same."""
+    alive = [Lifetime(f"{number:05}", *life, owner="") for number, life in enumerate(lives)]
     blocks = blocks_from_lifetimes(alive, unit)
     arena = place(blocks, largest_sum(alive))
     if arena.nbytes > size and exact:
         # As small as needed, not as possible.
         arena = improved(replace(arena, proven=size), blocks, live_together(alive), _SHARE)
-    return arena.offsets if arena.nbytes <= size else None
+    return tuple(arena.offsets[life.name] for life in alive) if arena.nbytes <= size else None

@@ -94,6 +94,7 @@ class Estimates:
         self._stored: dict[tuple[int, int, HeldSet], Mapping[Storage, bool]] = {}
         self._tiles: dict[tuple[int, int], tuple[int, int]] = {}
         self._copies: dict[tuple[int, int], int] = {}
+        self._stores: dict[tuple[int, int, bool], int] = {}
         self._row_bytes = [row_bytes(layer.ofm) for layer in self.layers]
 
     def _cut(self, layer: Layer) -> Blocks | None:
@@ -278,6 +279,7 @@ class Estimates:
         made, stored = self.made(at, stop), self.stored(at, stop, after)
         loaded = {one: self.all[one].local_bytes for one in held}
         finished = dict.fromkeys(stored, 0)
+        makers = {one: (made[one], one.place(self.layers[made[one]].ofm)) for one in stored}
         found = []
         for stripe in stripes:
             load = store = 0
@@ -291,9 +293,9 @@ class Estimates:
                 load += self.copy(storage, end - loaded.get(storage.index, 0))
                 loaded[storage.index] = max(end, loaded.get(storage.index, 0))
             for storage, by_others in stored.items():
-                index = made[storage]
+                index, place = makers[storage]
                 if index in stripe.rows:
-                    end = storage.place(self.layers[index].ofm).span(*stripe.rows[index])[1]
+                    end = place.span(*stripe.rows[index])[1]
                     if storage.joined:  # stored at once, when all of it is there
                         whole = stripe.rows[index][1] == extents(self.layers[index].ofm)[0]
                         end = storage.nbytes if whole and index == storage.maker else 0
@@ -325,6 +327,12 @@ class Estimates:
         """Cycles to store `nbytes` bytes of a storage wherever they go: by itself if it is `kept`."""
         if nbytes <= 0:
             return 0
+        key = storage.index, nbytes, kept
+        if key not in self._stores:
+            self._stores[key] = self._store(storage, nbytes, kept)
+        return self._stores[key]
+
+    def _store(self, storage: Storage, nbytes: int, kept: bool) -> int:
         by_itself = len(storage.sinks) or (kept and not storage.joins)
         cycles = self.copy(storage, nbytes) * by_itself
         cycles += sum(self.copy(part, part.nbytes * nbytes // storage.nbytes) for part in storage.exits)

@@ -34,9 +34,10 @@ class _Made(NamedTuple):
 
 @dataclass(frozen=True)
 class _Work:
-    """All stripes of a group: cycles of the jobs, and of the copies of activations; cycles at both ends that nothing
-    hides; and the moments in order, with the cycles of the copies that fill their tiles."""
+    """All stripes of a group: the most bytes of a moment; cycles of the jobs, and of the copies of activations; cycles
+    at both ends that nothing hides; and the moments in order, with the cycles of the copies that fill their tiles."""
 
+    nbytes: int
     jobs: int
     copied: int
     exposed: float
@@ -59,7 +60,7 @@ class KeptHalos:
         self._held, self._after, self._full = held, after, full
         self._indices = estimates.order[at:stop]
         self._stored = estimates.stored(at, stop, after)
-        self._tiles = [(index, *self._output(index)) for index in self._indices]
+        self._tiles = {index: self._output(index) for index in self._indices}
         heights = ((index, extents(estimates.layers[index].ofm)[0]) for index in self._indices)
         self.least = sum(estimates.tile(index, rows) for index, rows in heights)
         self._work: dict[int, _Work] = {}
@@ -77,7 +78,7 @@ class KeptHalos:
                 return None
             self._work[count] = found
         work = self._work[count]
-        if max(one.nbytes for one in work.moments) > room:
+        if work.nbytes > room:
             return None
         weights = self._estimates.weights(*self._span, work.stripes, alternating)
         return max(work.jobs + self._waits(work, room), work.copied + weights) + work.exposed
@@ -86,13 +87,16 @@ class KeptHalos:
     def _waits(work: _Work, room: int) -> int:
         """Cycles in which the array waits for loads: those behind the jobs beside which there is room for the tile."""
         found, moments = 0, work.moments
-        for at, (moment, loading) in enumerate(zip(moments, work.loading, strict=True)):
-            left = loading - moment.jobs
+        for at in range(1, len(moments)):
+            left = work.loading[at] - moments[at].jobs
+            if left <= 0:
+                continue
+            beside = room - moments[at].tile
             for before in range(at - 1, -1, -1):
-                if left <= 0 or moments[before].nbytes + moment.tile > room:
+                if left <= 0 or moments[before].nbytes > beside:
                     break
                 left -= moments[before].jobs
-            found += max(left, 0) if at else 0
+            found += max(left, 0)
         return found
 
     def _worked(self, count: int, room: int) -> _Work | int:
@@ -101,15 +105,17 @@ class KeptHalos:
         alike: dict[Hashable, list[_Moment]] = {}
         stripes: list[Stripe] = []
         moments: list[_Moment] = []
+        largest = 0
         for stripe in estimates.cut(*span, self._full, count, self.halos):
             tiles = dict(estimates.loaded(*span, stripe, self._full))
-            made = list(self._made(stripe))
+            made = self._made(stripe)
             key = (*tiles.items(), *made)
             if key not in alike:
                 alike[key] = list(self._moments(tiles, made))
                 most = max(one.nbytes for one in alike[key])
                 if most > room:
                     return most
+                largest = max(largest, most)
             stripes.append(stripe)
             moments += alike[key]
         moved = estimates.moved(*span, self._full, self._held, self._after, stripes)
@@ -118,11 +124,11 @@ class KeptHalos:
         loading = []
         for number, (stripe, (load, _)) in enumerate(zip(stripes, moved, strict=True)):
             loading.append(load)
-            loading += [loads[one][number] if one in loads else 0 for one in self._indices if one in stripe.rows]
+            loading += [loads[one][number] if one in loads else 0 for one in reversed(stripe.rows)]
         copied = sum(map(sum, (*moved, *loads.values())))
         copied += sum(self._copy(one.store) for found in carried.values() for one in found)
         jobs = sum(moment.jobs for moment in moments)
-        return _Work(jobs, copied, (moved[0][0] + moved[-1][1]) / 2, moments, loading, len(stripes))
+        return _Work(largest, jobs, copied, (moved[0][0] + moved[-1][1]) / 2, moments, loading, len(stripes))
 
     def _carried(self, stripes: Sequence[Stripe]) -> Iterator[tuple[int, list[Carry]]]:
         """What the stripes carry of the outputs of layers whose halo is kept."""
@@ -141,13 +147,14 @@ class KeptHalos:
         storage = self._estimates.of[ofm]
         return storage, None if storage.index in self._full else storage.place(ofm)
 
-    def _made(self, stripe: Stripe) -> Iterator[_Made]:
+    def _made(self, stripe: Stripe) -> list[_Made]:
         """What the layers write in a stripe."""
-        for index, storage, place in self._tiles:
-            rows = stripe.rows.get(index)
-            if rows is not None:
-                start, stop = (0, 0) if place is None else stripe.written(storage, place, rows)
-                yield _Made(index, rows[1] - rows[0], round_up(stop - start, self._estimates.unit))
+        found, unit = [], self._estimates.unit
+        for index, rows in reversed(stripe.rows.items()):
+            storage, place = self._tiles[index]
+            start, stop = (0, 0) if place is None else stripe.written(storage, place, rows)
+            found.append(_Made(index, rows[1] - rows[0], round_up(stop - start, unit)))
+        return found
 
     def _moments(self, tiles: Mapping[Storage, int], made: Sequence[_Made]) -> Iterator[_Moment]:
         """The loads of a stripe, then its layers. `tiles` are the bytes that are loaded."""

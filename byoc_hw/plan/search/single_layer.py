@@ -344,7 +344,10 @@ def _next_sizes(total: int, size: int) -> list[int]:
 
 def _largest(tiler: Tiler, tiling: Tiling, axis: str, total: int) -> Tiling | None:
     """The tiling with an axis in as few parts as fit; None where no size does."""
-    most = largest_allowed(total, lambda size: tiler.fits(_sized(tiling, axis, size)))
+    if axis == "rows":
+        most = tiler.most_rows(tiling)
+    else:
+        most = largest_allowed(total, lambda size: tiler.fits(_sized(tiling, axis, size)))
     return _sized(tiling, axis, even_size(total, most)) if most else None
 
 
@@ -428,8 +431,7 @@ def _deepest(tiler: Tiler, shape: Tiling) -> Iterator[Tiling]:
 
 def _sliced(tiler: Tiler, shape: Tiling, unit: int) -> Iterator[Tiling]:
     """The shape with the largest slices that fit, if any does: of one size, and of whole units."""
-    total = tiler.window.in_channels
-    largest = largest_allowed(total - 1, lambda depth: tiler.fits(shape._replace(depth=depth)))
+    total, largest = tiler.window.in_channels, tiler.most_depth(shape)
     largest -= largest % unit
     if largest == 0:
         return

@@ -36,7 +36,7 @@ class Stripe(NamedTuple):
         before them that are kept, and of packed rows with the bytes around them that are read."""
         start, stop = span = place.span(*rows)
         first, end = self.needs.get(storage, span)
-        return min(start, first), max(stop, end)
+        return start if start < first else first, stop if stop > end else end
 
 
 @lru_cache(maxsize=1 << 16)
@@ -62,7 +62,14 @@ class LayerRows:
     storage: Storage
     place: Place
     inputs: tuple[tuple[int, Storage, Place | PackedReads], ...]
+    _made: dict[Span, Span] = field(default_factory=dict, init=False, repr=False)
     _reads: dict[Span, list[tuple[Storage, Span]]] = field(default_factory=dict, init=False, repr=False)
+
+    def made(self, span: Span) -> Span:
+        """The rows of its output of which any byte lies in a span."""
+        if span not in self._made:
+            self._made[span] = self.place.rows(*span)
+        return self._made[span]
 
     def reads(self, rows: Span) -> list[tuple[Storage, Span]]:
         """The bytes of each input that are read for some output rows."""
@@ -113,33 +120,39 @@ def stripes_of(
     """
     place = layers[-1].place
     height = extents(layers[-1].layer.ofm)[0]
-    backwards = [(one, one.storage.index in held, one.storage.index in kept) for one in reversed(layers)]
+    once = held | kept
+    backwards = [(one, one.storage.index in once, one.storage.index in kept) for one in reversed(layers)]
     done = {one.index: 0 for one in layers}  # rows
     for first, rows in linear_chunks(height, ceil_div(height, count)):
         stripe = _stripe(backwards, done, place.span(first, first + rows), (first + rows, height))
         for index, (_, stop) in stripe.rows.items():
-            done[index] = max(done[index], stop)
+            if stop > done[index]:
+                done[index] = stop
         yield stripe
 
 
 def _stripe(
     backwards: Sequence[tuple[LayerRows, bool, bool]], done: Mapping[int, int], wanted: Span, share: tuple[int, int]
 ) -> Stripe:
-    """A stripe of layers from the last to the first, each with whether its output is held, or its halo is kept."""
+    """A stripe of layers from the last to the first, each with whether it computes no row twice, as its output is held
+    or its halo is kept, and whether that is kept."""
     needs: dict[Storage, Span] = {backwards[0][0].storage: wanted}
     rows: dict[int, Span] = {}
-    for one, held, kept in backwards:
-        place, storage, before = one.place, one.storage, done[one.index]
-        start, stop = place.rows(*needs.get(storage, (storage.local_bytes, 0)))
-        if share[0] == share[1] or (storage not in needs and not kept):
-            stop = ceil_div(place.height * share[0], share[1])
-        start = before if held or kept else min(start, before)
+    last = share[0] == share[1]
+    for one, once, kept in backwards:
+        storage, before = one.storage, done[one.index]
+        need = needs.get(storage)
+        start, stop = one.made(need or (storage.local_bytes, 0))
+        if last or (need is None and not kept):
+            stop = ceil_div(one.place.height * share[0], share[1])
+        if once or before < start:
+            start = before
         if start >= stop:
             continue
         rows[one.index] = some = start, stop
         for read, span in one.reads(some):
             if read in needs:
                 (first, end), (low, high) = span, needs[read]
-                span = min(low, first), max(high, end)
+                span = low if low < first else first, high if high > end else end
             needs[read] = span
     return Stripe(needs, rows)

@@ -58,8 +58,7 @@ def test_plan_of_a_small_graph_is_as_fast_as_every_plan():
 def left_by(accesses, jobs):
     """What some accesses leave, in their order: of an action, from, to, and whether it writes."""
     memory = TouchedBytes([0 if action in jobs else None for action in range(len(accesses))])
-    for action, start, stop, writes in accesses:
-        memory.access(start, stop, writes, action, set())
+    memory.record(accesses, [set() for _ in accesses])
     return list(memory.touched())
 
 

@@ -87,6 +87,29 @@ def test_exact_search_finds_places_that_the_fast_ways_miss():
     assert_sound(places(352, *spans, exact=True), spans, 352, 4)
 
 
+def test_buffers_of_layers_that_are_alike_are_placed_by_size_once(monkeypatch):
+    """Only names and the time of the first one differ."""
+    searches, spans = [], [(80, 2, 5), (48, 3, 6), (32, 4, 4)]
+    searched = local.place
+    monkeypatch.setattr(local, "place", lambda *given: searches.append(given) or searched(*given))
+    local._offsets_by_size.cache_clear()
+    one, other = (
+        [
+            Lifetime(f"{at + number}", size, at + first, at + last, "")
+            for number, (size, first, last) in enumerate(spans)
+        ]
+        for at in (0, 40)
+    )
+    found = [local._by_size(some, size, 4, False) for some in (one, other) for size in (160, 100)]
+    assert list(found[0]) == ["0", "1", "2"]
+    assert list(found[2]) == ["40", "41", "42"]
+    assert_sound(list(found[0].values()), spans, 160, 4)
+    assert list(found[0].values()) == list(found[2].values())
+    assert found[1] is None
+    assert found[3] is None
+    assert len(searches) == 2
+
+
 @pytest.mark.parametrize(("space", "name"), [(ACTIVATIONS, "activation"), (WEIGHTS, "weight")])
 def test_error_names_the_memory_and_both_numbers(space, name):
     _, ops = work((48, 0, 1), (32, 1, 2), (64, 2, 2), space=space)

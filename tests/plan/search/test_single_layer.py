@@ -48,6 +48,30 @@ def test_most_rows_are_the_last_that_fit(memory, depth, weights):
     assert tiler.most_rows(higher[0]) == sum(map(tiler.fits, higher))
 
 
+@pytest.mark.parametrize("inputs", [1, 2])
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("weights", [100, 300, 4096])
+@pytest.mark.parametrize("memory", [300, 700, 1500, 1 << 20])
+def test_most_depth_is_the_last_slice_that_fits(memory, weights, whole, inputs):
+    samples = Samples()
+    layer = samples.conv2d(samples.tensor((1, 24, 12, 40)), 16, padding=(1, 1, 1, 1))
+    tiler = Tiler(layer, geometry(layer), accelerator(memory, weights), inputs=inputs)
+    deeper = [Tiling(1, 6, 4, depth, whole_ifm=whole) for depth in range(1, 40)]
+    assert tiler.most_depth(deeper[-1]) == sum(map(tiler.fits, deeper))
+
+
+def test_cost_is_the_same_whatever_memories_the_layer_was_tiled_for_before():
+    """What does not depend on them is known of the layer; blocks of weights that stay do."""
+    samples, tiling = Samples(), Tiling(4, 6, 4, 8, rows_outer=True)
+    layer = samples.conv2d(samples.tensor((1, 24, 12, 40)), 16, padding=(1, 1, 1, 1))
+    costs = []
+    for weights in (1000, 1 << 20, 1000):
+        costs.append(Tiler(layer, geometry(layer), accelerator(1 << 16, weights)).cost(tiling))
+    assert costs[0] == costs[2]
+    assert costs[0].weights > costs[1].weights
+    assert costs[0][:2] == costs[1][:2]
+
+
 def test_same_layer_gives_the_same_tiling():
     found = {
         single_tiling(Samples(7).conv2d(Samples(7).tensor((1, 30, 30, 20)), 50), accelerator(5000, 3000))
