@@ -26,7 +26,7 @@ from byoc_hw.plan.choices import PIECES, Blocks, Choices, Group
 from byoc_hw.plan.order.finer import MOST_ORDERED
 from byoc_hw.plan.search.alike import Known, layer_sizes
 from byoc_hw.plan.search.measured import Alone, MeasuredRuns, least_jobs, least_one_by_one
-from byoc_hw.plan.search.planner import ENOUGH, laid_out, mappings, packings, promise
+from byoc_hw.plan.search.planner import ENOUGH, laid_out, map_choices, mappings, packings, promise
 from byoc_hw.plan.search.single_layer import tilings
 from byoc_hw.plan.stages import Layout, laid_out_both_ways, lay_out
 from byoc_hw.plan.tune.space import SearchSpace
@@ -49,12 +49,24 @@ def own_layout(graph: Graph, accelerator: Accelerator) -> Layout:
     """A region with the choices that it has by default. Raises `PlanError` naming a layer that does not fit."""
     found = _long_layout(graph, accelerator)
     if found is not None:
-        return better_in_runs(found, known=found.mapped)
+        return min([found, *in_runs(found, known=found.mapped)], key=_cycles)
     bound = known_bound(graph, accelerator)
+    found = _own_layout(graph, accelerator, bound)
+    plainer = _plainer(accelerator)
+    if len(graph.layers) == 1 and found.cycles > NEAR * bound and plainer != accelerator:
+        other = _own_layout(graph, plainer, bound)
+        if other.cycles < found.cycles:
+            return lay_out(map_choices(graph, accelerator, other.choices), other.choices)
+    return found
+
+
+def _own_layout(graph: Graph, accelerator: Accelerator, bound: int) -> Layout:
+    """The plan of a region that does not take long to make."""
     tried = _by_estimates(graph, accelerator, bound)
-    found = min(reversed(tried), key=_cycles)
-    if found.cycles > NEAR * bound:
-        found = better_in_runs(found)
+    found = _fastest(tried)
+    if found.cycles > NEAR * bound and len(graph.layers) > 1:
+        runs = in_runs(found)
+        found, tried = min([found, *runs], key=_cycles), [*tried, *runs]
     return found if found.cycles <= NEAR * bound else cut_finely(found, tried)
 
 
@@ -102,7 +114,7 @@ _BUSY = 2
 def cut_finely(found: Layout, tried: Sequence[Layout]) -> Layout:
     """The best of a plan and of those that were tried, with copies and jobs cut where engines wait."""
     plans = [found]
-    for some in _of_each(tried, _is_packed):
+    for some in (each for lying in _of_each(tried, _is_packed) for each in _of_each(lying, _differs)):
         if min(map(_cycles, some)) <= _AS_FAST * found.cycles:
             whole = [one for one in some if all(group.pieces == 1 for group in one.choices.groups)]  # can be cut more
             plans += nsmallest(_FAST, some, _cycles) + nsmallest(_FAST, whole, _cycles) + nsmallest(_BUSY, some, _least)
@@ -115,6 +127,11 @@ def cut_finely(found: Layout, tried: Sequence[Layout]) -> Layout:
 
 def _cycles(layout: Layout) -> int:
     return layout.cycles
+
+
+def _fastest(tried: Sequence[Layout]) -> Layout:
+    """The last one of those with the fewest cycles."""
+    return min(reversed(tried), key=_cycles)
 
 
 def _least(layout: Layout) -> int:
@@ -149,31 +166,31 @@ def _long_layout(graph: Graph, accelerator: Accelerator) -> Layout | None:
     return next(filter(None, (_joined(one.mapped, found) for one, found in ranked)), None)
 
 
-def better_in_runs(found: Layout, known: MappedGraph | None = None) -> Layout:
-    """The best plan of runs of groups that are measured, or the one that was found, which is the best one of a mapping
-    that is `known`. It is not slower than each layer alone, with height and width as in the model, and no band packed.
-    """
-    mapped = found.mapped
+def in_runs(found: Layout, known: MappedGraph | None = None) -> list[Layout]:
+    """Plans of runs of groups that are measured, one for each mapping but one that is `known`. The best of them and of
+    the one that was found is not slower than each layer alone, with height and width as in the model, and no band
+    packed."""
+    mapped, plans = found.mapped, list[Layout]()
     if mapped.whole:
-        return found
+        return plans
     others = []
-    if _differs(mapped):
+    if _differs(found):
         others = [map_graph(mapped.graph, mapped.accelerator, copies_transpose=False)]
     if mapped.mapping.packed and any(mapped.mapping.swapped):
         others.append(map_graph(mapped.graph, mapped.accelerator, mapped.mapping.swapped, mapped.copies_transpose))
     alone, measured = _alone(mapped.accelerator), Known()
     for one in (mapped, *others):
-        if one is known or found.cycles <= least_one_by_one(one):
+        if one is known or min(map(_cycles, [found, *plans])) <= least_one_by_one(one):
             continue
-        start = found.choices if one is found.mapped else None
+        start = found.choices if one is mapped else None
         other = _joined(one, MeasuredRuns(one, alone, measured).best(start))
-        found = found if other is None else min(found, other, key=lambda layout: layout.cycles)
-    return found
+        plans += [] if other is None else [other]
+    return plans
 
 
-def _differs(mapped: MappedGraph) -> bool:
+def _differs(layout: Layout) -> bool:
     """Whether anything lies otherwise than in the model."""
-    mapping = mapped.mapping
+    mapping = layout.mapped.mapping
     return any((*mapping.swapped, mapping.copied, mapping.packed, mapping.placed, mapping.stored))
 
 
@@ -189,10 +206,14 @@ def _joined(mapped: MappedGraph, runs: Sequence[Choices]) -> Layout | None:
     return min(found, key=lambda layout: layout.cycles, default=None)
 
 
+def _plainer(accelerator: Accelerator) -> Accelerator:
+    """The same, for plans that leave nothing in local memory and have all as it lies in the model."""
+    return replace(accelerator, tuning=replace(accelerator.tuning, swap=False, hold=False, pack=False))
+
+
 def _alone(accelerator: Accelerator) -> Alone:
     """The best groups of layers by themselves: nothing is left in local memory, or lies otherwise than in the model."""
-    plainer = replace(accelerator, tuning=replace(accelerator.tuning, swap=False, hold=False, pack=False))
-
+    plainer = _plainer(accelerator)
     known: dict[Hashable, tuple[Group, Blocks | None] | None] = {}
 
     def alone(layer: Layer) -> tuple[Group, Blocks | None] | None:
@@ -204,7 +225,7 @@ def _alone(accelerator: Accelerator) -> Alone:
     def planned(layer: Layer) -> tuple[Group, Blocks | None] | None:
         graph = Graph.of_layer(layer)
         try:
-            choices = _by_estimates(graph, plainer, cycles_bound(graph, plainer))[-1].choices
+            choices = _fastest(_by_estimates(graph, plainer, cycles_bound(graph, plainer))).choices
         except PlanError:
             return None
         return choices.groups[0], choices.blocks[0]

@@ -1,4 +1,4 @@
-"""No plan is slower than its layers one after the other, each planned by itself."""
+"""No plan is slower than its layers one after the other, each planned by itself, but within 1 % of its bound."""
 
 from dataclasses import replace
 
@@ -8,7 +8,8 @@ from plan_graphs import regions
 from plan_samples import single
 
 from byoc_hw.graph import Reshape
-from byoc_hw.plan.tune.nearby import own_layout
+from byoc_hw.plan.bound.prices import cycles_bound
+from byoc_hw.plan.tune.nearby import NEAR, own_layout
 
 EXAMPLES = settings(deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -27,4 +28,5 @@ def test_no_plan_is_slower_than_its_layers_alone(region):
     hardware, graph = region
     made = {layer.ofm for layer in graph.layers if not isinstance(layer, Reshape)}
     assume(len(set(graph.outputs)) == len(graph.outputs) and made >= set(graph.outputs))  # others are copied besides
-    assert own_layout(graph, hardware).cycles <= alone(graph, hardware)
+    enough = NEAR * cycles_bound(graph, hardware)  # the search ends there
+    assert own_layout(graph, hardware).cycles <= max(alone(graph, hardware), enough)
