@@ -391,8 +391,8 @@ def layout():
         ("graph", "%7 = add(%4, %6) -> 1x4x4x48  # model_1/re_lu_14/Relu"),
         ("mapping", "%9    component 0   as it stands, packed conv2d 2x2x48 -> 2x2x64, 2972 cycles"),
         ("choices", "group 0   %0         whole  held [0, 1]"),
-        ("work", "37    %12   copy 10 bytes                a27[0:10] -> s12[0:10], 73 cycles"),
-        ("steps", "  job 1x768x1 -> 1x768x1  ifm 5468, ifm2 7004, ofm 7772"),
+        ("work", "33    %12   copy 10 bytes                a27[0:10] -> s12[0:10], 73 cycles"),
+        ("steps", "  job 2x2x16 -> 1x1x16  ifm 9952, ofm 8816"),
     ],
 )
 def test_a_stage_of_planning_has_one_line_each(layout, stage, line):

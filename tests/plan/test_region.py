@@ -106,7 +106,7 @@ def test_input_that_is_only_reshaped_is_copied_in_chunks_in_the_tail():
 def test_layer_that_is_two_outputs_is_stored_to_both():
     ifm, layers = chain(Samples())
     plan = check(graph_of([ifm], layers, [layers[-1].ofm, layers[-1].ofm]), TINY)
-    stored = [sum(copy.nbytes for copy in copies_to(plan, ARGUMENT + sink)) for sink in (1, 2)]
+    stored = [sum(copy.nbytes * copy.rows for copy in copies_to(plan, ARGUMENT + sink)) for sink in (1, 2)]
     assert stored == [800, 800]
 
 
