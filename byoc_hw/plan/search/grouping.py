@@ -130,9 +130,10 @@ class Grouping:
         self.main = MainMemoryUse(mapped, self.order, counted)
 
     def further(self, *, halos: bool = False, fine: bool = False) -> Grouping:
-        """The same, with groups in patches and slices of channels among them, and those whose blocks of weights come in
+        """The same, with groups in patches and slices of channels among them, and with blocks of weights of stripes in
         alternating order. With `halos` also groups in stripes that keep the rows that two of them share, with `fine`
-        patches in which the array has less to do at a time, and slices that are summed."""
+        patches in which the array has less to do at a time, or with blocks in alternating order, and slices that are
+        summed."""
         other = copy(self)
         other.alternating, other.fine = self.allowed.resident, fine and self.allowed.patches
         other.patches, other.halos, other.groups = self.allowed.patches, halos and self.allowed.halos, {}
@@ -580,14 +581,14 @@ class Grouping:
         counts = {1} if patched.packs else self.allowed.stripes
         options = sorted({ceil_div(height, ceil_div(height, one)) for one in counts})
         for columns, slices in patched.forms(fine):
-            fitting = 0
+            fitting, alternating = 0, self.alternating and self.fine
             for stripes in options[patched.first_fitting(options, columns, slices, self.room - kept) :]:
                 if fitting > _FURTHER:
                     break
                 for overlap in (True, False) if self.allowed.overlap else (False,):
                     least = inf if best is None else best[0]
                     form = stripes, columns, slices, overlap, self.room - kept
-                    cycles = patched.cycles(*form, least, alternating=self.alternating)
+                    cycles = patched.cycles(*form, least, alternating=alternating)
                     if cycles is None:
                         continue
                     cost = cycles + self.step_price * stripes * columns * slices * (stop - at)
@@ -596,7 +597,7 @@ class Grouping:
                         resident = self.allowed.resident and (patched.outer or self.estimates.weights_stay(at, stop))
                         group = Group(count, stripes, full, overlap, resident, columns=columns, slices=slices)
                         group = replace(group, summed=patched.summed and slices > 1, slices_outer=patched.outer)
-                        saves = self.alternating and (patched.cycles(*form) or inf) > cycles
+                        saves = alternating and (patched.cycles(*form) or inf) > cycles
                         best = cost, replace(group, alternating=saves)
                     break
         return best

@@ -225,10 +225,12 @@ def _alone(accelerator: Accelerator) -> Alone:
     def planned(layer: Layer) -> tuple[Group, Blocks | None] | None:
         graph = Graph.of_layer(layer)
         try:
-            choices = _fastest(_by_estimates(graph, plainer, cycles_bound(graph, plainer))).choices
+            tried = _by_estimates(graph, plainer, cycles_bound(graph, plainer))
         except PlanError:
             return None
-        return choices.groups[0], choices.blocks[0]
+        # The best one copies less beside other layers.
+        found = tried[-1] if tried[-1].cycles <= NEAR * _fastest(tried).cycles else _fastest(tried)
+        return found.choices.groups[0], found.choices.blocks[0]
 
     return alone
 

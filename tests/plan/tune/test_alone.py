@@ -1,4 +1,4 @@
-"""No plan is slower than its layers one after the other, each planned by itself, but within 1 % of its bound."""
+"""No plan is slower by more than 1 % than its layers one after the other, each planned by itself."""
 
 from dataclasses import replace
 
@@ -28,5 +28,5 @@ def test_no_plan_is_slower_than_its_layers_alone(region):
     hardware, graph = region
     made = {layer.ofm for layer in graph.layers if not isinstance(layer, Reshape)}
     assume(len(set(graph.outputs)) == len(graph.outputs) and made >= set(graph.outputs))  # others are copied besides
-    enough = NEAR * cycles_bound(graph, hardware)  # the search ends there
-    assert own_layout(graph, hardware).cycles <= max(alone(graph, hardware), enough)
+    enough = max(alone(graph, hardware), cycles_bound(graph, hardware))  # where the search ends
+    assert own_layout(graph, hardware).cycles <= NEAR * enough
