@@ -56,7 +56,6 @@ if TYPE_CHECKING:
 # ---------------------------------------------------------------- front ends
 
 
-@functools.cache
 def front_end() -> FrontEnd:
     """The front end of the TVM that is installed. `Unsupported` without one that there is a front end for."""
     if HAS_RELAY:
@@ -64,12 +63,17 @@ def front_end() -> FrontEnd:
 
         return relay
     if HAS_RELAX:
-        from byoc_hw.frontend.relax.front_end import RelaxFrontEnd
+        from byoc_hw.frontend.relax.front_end import RelaxFrontEnd  # imports TVM, so it may have asked for it already
 
-        return RelaxFrontEnd(BACKEND)
+        return _the_only(RelaxFrontEnd)
     raise Unsupported(
         "this needs TVM: pip install 'byoc-hw[relay]' on CPython 3.10 and x86-64 Linux, elsewhere 'byoc-hw[relax]'"
     )
+
+
+@functools.cache
+def _the_only(relax: Callable[[Backend], FrontEnd]) -> FrontEnd:
+    return relax(BACKEND)
 
 
 def register_with_tvm() -> None:

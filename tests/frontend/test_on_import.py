@@ -1,0 +1,16 @@
+"""Registering with TVM where nobody has imported it before."""
+
+import subprocess
+import sys
+
+
+def test_the_first_use_of_tvm_registers_once():
+    """The front end imports TVM, which registers with it while it is made: there is one."""
+    script = """
+import byoc_hw
+from byoc_hw.demo import model_path
+mod, params = byoc_hw.load_tflite(model_path())
+print(len(byoc_hw.partition_for_hwlib(mod, params).functions) > 1)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.stdout == "True\n", done.stderr
