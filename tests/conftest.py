@@ -48,8 +48,8 @@ def pytest_ignore_collect(collection_path, config):
     """Files that need Relay where TVM has Relax alone, or the other way round; and what an option leaves out."""
     if collection_path.suffix != ".py":
         return None
-    left_out = config.getoption("--knows-tvm") and not knows_tvm(collection_path)
-    return left_out or needs_the_other(collection_path) or None
+    the_same = config.getoption("--knows-tvm") and not knows_tvm(collection_path)
+    return the_same or needs_the_other(collection_path) or None
 
 
 def pytest_collection_modifyitems(items):

@@ -24,7 +24,7 @@ from byoc_hw.graph import Graph, Weighted
 from byoc_hw.plan.array.kinds import parts_of_kernel
 from byoc_hw.plan.bound.needs import Need, all_of, read
 from byoc_hw.plan.bound.ways import Floats, weight_bytes
-from byoc_hw.plan.bound.weight_copies import weight_copies
+from byoc_hw.plan.bound.weight_copies import copies_behind
 from byoc_hw.plan.bound.windows import evenly_spread
 from byoc_hw.tensor import Tensor
 
@@ -71,7 +71,7 @@ class _Curve:
 
 def _curves(graph: Graph, one: Accelerator, sizes: Floats, least: Floats, partly: Floats) -> list[_Curve]:
     """A curve for each layer with weights."""
-    found = []
+    found, behind = [], copies_behind(graph.layers, one)
     for index, (full, linked) in enumerate(_needed(graph, one)):
         if not sizes[index]:
             continue
@@ -86,8 +86,8 @@ def _curves(graph: Graph, one: Accelerator, sizes: Floats, least: Floats, partly
         items.append((partly[together].sum(), sizes[together].sum()))
         items.sort(key=lambda item: item[0] / item[1])
         corners = np.cumsum([(least[full].sum(), sizes[full].sum()), *items], axis=0)
-        behind = weight_copies(graph.layers[index + 1 :], one)
-        found.append(_Curve(corners[:, 0], corners[:, 1], behind.setups(there=one.weight_memory)))
+        later = behind[index].setups(there=one.weight_memory)
+        found.append(_Curve(corners[:, 0], corners[:, 1], later))
     return found
 
 

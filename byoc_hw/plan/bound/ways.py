@@ -303,10 +303,9 @@ def least_in_blocks(layer: Layer, accelerator: Accelerator) -> float:
     """
     if accelerator.runs_whole(layer) or not isinstance(layer, Weighted):
         return 0.0
-    inputs = layer.in_channels if sums_channels(layer) else 1
     found = []
     for one in (groups(layer, accelerator, turned) for turned in (False, True)):
-        nbytes = one.channels * inputs * prod(layer.filter) * layer.weights.bits / 8  # of a full group
+        nbytes = one.channels * channel_bytes(layer)  # of a full group
         passes = max(nbytes / accelerator.weight_memory, 1.0)
         full = one.cycles + (passes - 1) * accelerator.job_overhead
         places = one.count / ceil_div(layer.group_channels, one.channels)
@@ -318,4 +317,10 @@ def weight_bytes(layer: Layer) -> float:
     """Bytes of a layer's weights as they are packed, with the parameters of each channel."""
     if not isinstance(layer, Weighted):
         return 0.0
-    return prod(layer.weights.shape) * layer.weights.bits / 8 + PARAMS_BYTES * layer.out_channels
+    return layer.out_channels * (channel_bytes(layer) + PARAMS_BYTES)
+
+
+def channel_bytes(layer: Weighted) -> float:
+    """Bytes of the weights of an output channel as they are packed, without its parameters."""
+    inputs = layer.in_channels if sums_channels(layer) else 1
+    return inputs * prod(layer.filter) * layer.weights.bits / 8

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil, floor, prod
+from itertools import accumulate
+from math import ceil, floor
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Layer, Weighted
-from byoc_hw.plan.array.kinds import sums_channels
-from byoc_hw.plan.bound.ways import groups, weight_bytes
+from byoc_hw.plan.bound.ways import channel_bytes, groups, weight_bytes
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,11 @@ class WeightCopies:
     nbytes: float
     rate: float
     one: Accelerator
+
+    def __add__(self, other: WeightCopies) -> WeightCopies:
+        """Those of both."""
+        rate = max(self.rate, other.rate)
+        return WeightCopies(self.products + other.products, self.nbytes + other.nbytes, rate, self.one)
 
     def cycles(self, others: float) -> float:
         """The least cycles of the DMA, with so many of other copies."""
@@ -51,15 +56,19 @@ class WeightCopies:
 
 def weight_copies(layers: Sequence[Layer], one: Accelerator) -> WeightCopies:
     """The copies of the weights of layers that have tiles."""
-    weighted = [layer for layer in layers if isinstance(layer, Weighted)]
-    products = [prod(layer.weights.shape) * layer.weights.bits / 8 for layer in weighted]
-    rate = max((_bytes_a_cycle(layer, one) for layer in weighted), default=1.0)
-    return WeightCopies(sum(products), sum(map(weight_bytes, layers)), rate, one)
+    return sum((_of_layer(layer, one) for layer in layers), WeightCopies(0.0, 0.0, 0.0, one))
 
 
-def _bytes_a_cycle(layer: Weighted, one: Accelerator) -> float:
-    """The most bytes of weights that a job reads for each of its cycles: those of a full group of outputs."""
-    inputs = layer.in_channels if sums_channels(layer) else 1
+def copies_behind(layers: Sequence[Layer], one: Accelerator) -> list[WeightCopies]:
+    """For each layer the copies of the weights of all layers behind it."""
+    of_layers = (_of_layer(layer, one) for layer in reversed(layers[1:]))
+    return list(accumulate(of_layers, initial=WeightCopies(0.0, 0.0, 0.0, one)))[::-1]
+
+
+def _of_layer(layer: Layer, one: Accelerator) -> WeightCopies:
+    if not isinstance(layer, Weighted):
+        return WeightCopies(0.0, 0.0, 0.0, one)
+    # No job reads more for each of its cycles than one over a full group of outputs.
     found = [groups(layer, one, turned) for turned in (False, True)]
-    nbytes = inputs * prod(layer.filter) * layer.weights.bits / 8
-    return max(group.channels * nbytes / group.cycles for group in found)
+    rate = max(group.channels * channel_bytes(layer) / group.cycles for group in found)
+    return WeightCopies(layer.out_channels * channel_bytes(layer), weight_bytes(layer), rate, one)

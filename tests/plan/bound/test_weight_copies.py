@@ -10,7 +10,7 @@ from byoc_hw.accelerator import REFERENCE, SMALL
 from byoc_hw.plan.array.kinds import job_cycles
 from byoc_hw.plan.bound.prices import cycles_bound
 from byoc_hw.plan.bound.ways import weight_bytes
-from byoc_hw.plan.bound.weight_copies import WeightCopies, weight_copies
+from byoc_hw.plan.bound.weight_copies import WeightCopies, copies_behind, weight_copies
 from byoc_hw.plan.order.timeline import timeline
 from byoc_hw.plan.region import plan_tiles
 
@@ -64,6 +64,15 @@ def test_no_job_uses_more_bytes_of_weights_a_cycle():
         window = (*layer.filter, layer.in_channels)
         jobs = {count: job_cycles(layer, window, (1, 1, count), REFERENCE) for count in range(1, channels + 1)}
         assert max(count * each / cycles for count, cycles in jobs.items()) == pytest.approx(rate)
+
+
+def test_copies_behind_each_layer_are_those_of_the_layers_behind_it():
+    samples = Samples(3)
+    layers = [samples.conv2d(samples.tensor((1, 8, 8, 24)), 40, (3, 3))]
+    layers.append(samples.pool(layers[-1].ofm))
+    layers.append(samples.depthwise(layers[-1].ofm))
+    layers.append(samples.conv2d(layers[-1].ofm, 8, (1, 1)))
+    assert copies_behind(layers, SMALL) == [weight_copies(layers[at + 1 :], SMALL) for at in range(len(layers))]
 
 
 def test_blocks_of_a_chain_of_dense_layers_lie_side_by_side():
