@@ -137,3 +137,11 @@ def test_a_product_of_different_values_stays_one():
     mod = module(mul.expr(relay.nn.relu(x), quantized(relay.sigmoid(real(y)))), x, y)
     (graph,) = lowered(byoc_hw.partition_for_hwlib(mod))
     assert [layer.kind for layer in graph.layers] == ["lookup", "lookup", "mul"]
+
+
+@pytest.mark.parametrize("shape", [(1, 4), (1, 3, 2, 1)])
+def test_a_layer_of_a_table_and_a_tensor_of_constants_stays_one(shape):
+    x, numbers = variable(shape), const(np.arange(np.prod(shape)).reshape(shape) - 128, "int8")
+    difference = pairwise(relay.qnn.op.subtract, numbers, quantized(relay.sigmoid(real(x))))
+    (graph,) = lowered(byoc_hw.partition_for_hwlib(module(difference, x)))
+    assert [layer.kind for layer in graph.layers] == ["lookup", "add"]

@@ -50,7 +50,8 @@ class Chain:
     @property
     def channels(self) -> int:
         """The number of tables: one, or one for each index of the last dimension."""
-        return self.shape[-1] if any(_size(one) > 1 for call in self.calls for one in _constants(call)) else 1
+        constants = _constants(*self.calls, *self.plain_calls)
+        return self.shape[-1] if any(_size(one) > 1 for one in constants) else 1
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -114,7 +115,8 @@ def is_element_wise(call: relay.Call) -> bool:
     """Whether each value of the result depends on the values at its place alone, and on constants by channel."""
     if isinstance(call.op, relay.Function):
         composite = str(call.op.attrs["Composite"]).partition(".")[2]
-        return composite == "lookup" or all(map(is_element_wise, _plain(call)))
+        inside = composite == "lookup" or all(map(is_element_wise, _plain(call)))
+        return inside and all(_is_by_channel(call, one) for one in _constants(call))
     name = operator_name(call)
     kind = getattr(call.op, "get_attr", lambda _: None)("TOpPattern")
     element_wise = name in _QNN or (kind is not None and kind <= _BROADCAST and name not in _OF_ANOTHER_SHAPE)
@@ -126,8 +128,8 @@ def is_element_wise(call: relay.Call) -> bool:
     return plain and all(_is_by_channel(call, one) for one in _constants(call))
 
 
-def _constants(call: relay.Call) -> Iterable[relay.Constant]:
-    return (argument for inner in _plain(call) for argument in inner.args if isinstance(argument, relay.Constant))
+def _constants(*calls: relay.Call) -> Iterable[relay.Constant]:
+    return (argument for call in calls for argument in call.args if isinstance(argument, relay.Constant))
 
 
 def _is_by_channel(call: relay.Call, operand: relay.Constant) -> bool:
