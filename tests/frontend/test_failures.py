@@ -423,6 +423,13 @@ def test_weights_that_are_bound_already_may_be_given_again():
     assert len(byoc_hw.build(mod, params).report.offloaded) == 3
 
 
+def test_refuses_params_of_an_input_that_a_region_reads():
+    mod = byoc_hw.partition_for_hwlib(Add((1, 2, 2, 3)).module())
+    message = r"constant when the module is partitioned, or computed: got int8 of \(1, 2, 2, 3\) that are constant after"
+    with pytest.raises(Unsupported, match=message):
+        byoc_hw.build(mod, {"y": np.ones((1, 2, 2, 3), np.int8)})
+
+
 def test_refuses_weights_of_two_inputs_of_one_name():
     x, y = variable((4,), name="x"), variable((4,), name="x")
     with pytest.raises(InvalidInput, match="the name of weights is that of one input: 'x' is that of several"):

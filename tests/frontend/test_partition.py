@@ -53,6 +53,26 @@ def test_keeps_every_operator_call(build):
     assert operator_calls(byoc_hw.partition_for_hwlib(mod)) == operator_calls(mod)
 
 
+def quantized_constant(x):
+    scale, zero = const(0.02, "float32"), const(3, "int32")
+    numbers = relay.qnn.op.quantize(const(np.linspace(-3, 3, 48).reshape(1, 2, 6, 4), "float32"), scale, zero)
+    return Add(lhs=Quantized(0.1, 3), rhs=Quantized(0.02, 3)).expr(x, numbers)
+
+
+def joined_with_a_constant(x):
+    numbers = const(np.arange(48).reshape(1, 2, 6, 4), "int8")
+    scales = relay.Tuple([const(0.1, "float32"), const(0.2, "float32")])
+    zeros = relay.Tuple([const(3, "int32"), const(4, "int32")])
+    out = const(0.15, "float32"), const(0, "int32")
+    return relay.qnn.op.concatenate(relay.Tuple([x, numbers]), scales, zeros, *out, axis=3)
+
+
+@pytest.mark.parametrize("operator", [quantized_constant, joined_with_a_constant])
+def test_quantized_constants_are_computed_before_regions_are_made(operator):
+    x = variable((1, 2, 6, 4))
+    assert_bit_exact(module(operator(x), x))
+
+
 def test_leaves_the_module_that_it_is_given_as_it_was():
     mod = two_regions()
     before = tvm.ir.structural_hash(mod)

@@ -5,16 +5,21 @@ from __future__ import annotations
 import tvm
 from tvm import relay
 
+from byoc_hw.frontend.relay.host import golden_semantics
+
 _OF_SHAPES = ("shape_of", "vm.shape_of", "ndarray_size")
 """Operators that TVM folds whatever their operands are."""
 
 
-def fold_constants() -> tvm.transform.Pass:
-    """As TVM's FoldConstant on `main` of a type-checked module."""
+def fold_constants(qnn: bool = False) -> tvm.transform.Pass:
+    """As TVM's FoldConstant on `main` of a type-checked module; with `qnn`, of those operators too."""
 
     @tvm.transform.module_pass(opt_level=0, name="byoc_hw.FoldConstants")  # type: ignore[untyped-decorator]
     def apply(mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
-        return relay.transform.FoldConstant()(mod) if _foldable(mod["main"]) else mod
+        if not _foldable(mod["main"]):
+            return mod
+        with golden_semantics():
+            return relay.transform.FoldConstant(fold_qnn=qnn)(mod)
 
     return apply
 

@@ -341,6 +341,12 @@ class _Main:
             self._flatten(statement.body)
         elif isinstance(statement, (tir.AttrStmt, tir.DeclBuffer)):
             self._flatten(statement.body)
+        elif isinstance(statement, tir.AllocateConst):
+            found = f"{statement.dtype} of {tuple(map(int, statement.extents))}"
+            raise Unsupported(
+                f"what a region reads is constant when the module is partitioned, or computed: got {found} that are "
+                "constant afterwards; params are given to partition_for_hwlib"
+            )
         else:
             self.statements.append(statement)
 

@@ -62,7 +62,7 @@ def partition(
     operators, work = source_operators(mod["main"]), operator_work(mod["main"])
     check_denied(deny, [operator.name for operator in operators])
     job = Session(accelerator, backend.why_no_plan, deny, numerics, arithmetic=backend.arithmetic)
-    folded = tvm.transform.Sequential([*signing(job), *folding(), *rewriting(job)])(mod)
+    folded = tvm.transform.Sequential([*signing(job), *folding(numerics), *rewriting(job)])(mod)
     try:
         partitioned = _partitioned(folded, mod_name, job)
     except NoNHWC as error:  # then all NCHW operators stay on the host, and the report says why
@@ -111,12 +111,12 @@ def signing(job: Session) -> list[tvm.transform.Pass]:
     return [fold_constants(), sign_unsigned(job.numerics, window)]
 
 
-def folding() -> list[tvm.transform.Pass]:
+def folding(numerics: str = "relay") -> list[tvm.transform.Pass]:
     """The passes that run on every type-checked model, partitioned or not, before its constants are read."""
     return [
-        fold_constants(),
         global_pools(),
         plain_moves(),
+        fold_constants(qnn=numerics == "relay"),  # after moves, which requantize constants
         zero_dead_channels(),  # after folding: weights and scales must be constants
     ]
 
