@@ -77,6 +77,11 @@ def test_a_mean_behind_another_layer_is_bit_exact(before, keepdims):
     assert_bit_exact(module(mean.expr(y), x))
 
 
+def test_the_layers_of_one_channel_and_one_filter_are_compared_with_tvms():
+    # TVM's conversion takes such a convolution for a depthwise one, in a layout that TVM then cannot compile.
+    assert_bit_exact(Conv(channels=1, filters=1, layout="NCHW").module())
+
+
 def test_what_cannot_be_brought_to_nhwc_stays_on_the_host_and_says_why():
     # A mean over channels and height of an NCHW tensor is one over height and width only before the conversion.
     x = variable((1, 5, 6, 7))

@@ -102,23 +102,20 @@ def _padded(call: relay.Call, arguments: list[relay.Expr], padding: Padding) -> 
     """The matched convolution, with the pad folded into its own padding."""
     if operator_name(call) != "qnn.conv2d":
         return called_with(call, arguments)
-    attrs = call.attrs
-    conv = relay.qnn.op.conv2d(
-        arguments[0].args[0],  # the input of the pad
-        *arguments[1:],
-        kernel_size=attrs.kernel_size,
-        channels=attrs.channels,
-        strides=attrs.strides,
-        padding=padding,
-        dilation=attrs.dilation,
-        groups=attrs.groups,
-        data_layout=attrs.data_layout,
-        kernel_layout=attrs.kernel_layout,
-        out_layout=attrs.out_layout,
-        out_dtype=attrs.out_dtype,
-    )
+    conv = _convolution(call, [arguments[0].args[0], *arguments[1:]], padding=padding)  # the input of the pad
     both = span_of_all((arguments[0].span, call.span))
     return with_span(conv, both)
+
+
+def _convolution(call: relay.Call, arguments: list[relay.Expr], **changed: object) -> relay.Call:
+    """A convolution of these arguments, with some of the call's attributes changed."""
+    return relay.qnn.op.conv2d(*arguments, **{name: call.attrs[name] for name in _OF_A_CONVOLUTION} | changed)
+
+
+_OF_A_CONVOLUTION = (
+    *("kernel_size", "channels", "strides", "padding", "dilation", "groups"),
+    *("data_layout", "kernel_layout", "out_layout", "out_dtype"),
+)
 
 
 # ---------------------------------------------------------------- after the conversion
@@ -127,6 +124,9 @@ def _padded(call: relay.Call, arguments: list[relay.Expr], padding: Padding) -> 
 def _tidied(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:
     """Moves layout_transforms out of composites, and cancels inverse pairs."""
     name = operator_name(call)
+    if name == "qnn.conv2d" and call.attrs.groups == 1 and str(call.attrs.kernel_layout) == "HWOI":
+        # Of one channel and one filter: the same weights, and TVM has no such convolution in HWOI.
+        return with_span(_convolution(call, arguments, kernel_layout="HWIO"), call.span)
     if name == "layout_transform":
         return _tidied_transform(call, arguments[0])
     if name == "mean" and read.layout_of(call) == "NCHW":
