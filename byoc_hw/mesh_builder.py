@@ -147,9 +147,11 @@ def _wanted(plan: MeshPlan | Sequence[Stage], data: int | None, model: Model) ->
 
 def _open(mod: Any, params: Mapping[str, Any] | None) -> Model:
     model = front_end().open_model(mod, params, None)
+    if model.accelerator is None:
+        raise InvalidInput("a mesh takes a module that partition_for_hwlib made for its PE: got another module")
     if not isinstance(model.accelerator, Accelerator) or model.accelerator.library is not None:
-        what = "none" if model.accelerator is None else model.accelerator.label
-        raise InvalidInput(f"a mesh is of PEs with one accelerator and a HAL each: the module is for {what}")
+        label = model.accelerator.label
+        raise InvalidInput(f"a mesh is of PEs with one accelerator and a HAL each: the module is for {label}")
     return model
 
 

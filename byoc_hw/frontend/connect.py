@@ -104,7 +104,7 @@ def _tensors(values: RegionValues, nodes: Iterable[LayerNode]) -> dict[Value, Te
         tensors[node.value] = replace(node.layer.ofm, name=node.layer.name)
         for value, view in zip(node.reads, node.layer.inputs, strict=True):
             if value not in tensors:  # a constant operand: a parameter inside the composite
-                tensors[value] = replace(view, data=values.constant(value))
+                tensors[value] = replace(view, data=values.constant(value).reshape(view.shape))
             elif tensors[value].quantization is None and view.quantization is not None:
                 tensors[value] = replace(tensors[value], quantization=view.quantization)
     return tensors
@@ -117,9 +117,9 @@ def _connected(node: LayerNode, tensors: Mapping[Value, Tensor]) -> list[Layer]:
     for index, (value, view) in enumerate(zip(node.reads, node.layer.inputs, strict=True)):
         tensor = tensors[value]
         if not _agrees(tensor, view):
-            alias = replace(
-                tensor, name=f"{node.layer.name}_in{index}", shape=view.shape, quantization=view.quantization
-            )
+            name, data = f"{node.layer.name}_in{index}", tensor.data
+            data = None if data is None else data.reshape(view.shape)
+            alias = replace(tensor, name=name, shape=view.shape, quantization=view.quantization, data=data)
             layers.append(Reshape(name=alias.name, source=node.layer.source, ifm=tensor, ofm=alias))
             tensor = alias
         inputs.append(tensor)

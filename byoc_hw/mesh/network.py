@@ -74,8 +74,8 @@ def network_of(
 
     `program` and `workspaces` are what a front end's `compile_host` gives, `host_constants` the bytes of constants of
     each function of the host, by its C name. Tensors that are read under another shape
-    than they are written under, and model outputs that are copies, get a `Reshape` node. Raises `Unsupported` for a
-    buffer that is written twice.
+    or scale than they are written under, and model outputs that are copies, get a `Reshape` node. Raises `Unsupported`
+    for a buffer that is written twice.
     """
     return replace(_Reader(program).network(), workspaces=tuple(workspaces), host_constants=dict(host_constants or {}))
 
@@ -162,11 +162,11 @@ class _Reader:
             self._copy(tensor, self._tensor(buffer), names[tensor], buffer.name)
 
     def _viewed(self, tensor: Tensor, buffer: Buffer) -> str:
-        """The name of a region's input; one of another shape than the buffer is written under is a reshape of it."""
+        """The name of a region's input; one of another shape or scale than the buffer is written under is a reshape."""
         known = self._tensors.get(buffer.name)
         if known is None and buffer.shape and buffer.shape != tensor.shape and buffer.role == "input":
             known = self._tensor(buffer)
-        if known is None or known.shape == tensor.shape:
+        if known is None or (known.shape == tensor.shape and _one_scale(known, tensor)):
             self._buffers.setdefault(buffer.name, buffer)
             if known is None or known.quantization is None:  # the scale of what the host writes
                 self._tensors[buffer.name] = tensor
@@ -176,6 +176,10 @@ class _Reader:
             self._tensors[name] = tensor
         self._copy(known, tensor, buffer.name, name)
         return name
+
+
+def _one_scale(known: Tensor, tensor: Tensor) -> bool:
+    return None in (known.quantization, tensor.quantization) or known.quantization == tensor.quantization
 
 
 def _arguments(call: object) -> Iterator[Buffer]:

@@ -128,7 +128,8 @@ class _Assembler:
             return
         (written,) = writes_of(self._network, piece)
         layer = piece_layer(node, piece.box)
-        made = replace(layer.ofm, name=self._tensor(written).name)
+        known = self._tensor(written)  # with the scale that another region reads it with, if the layer states none
+        made = replace(layer.ofm, name=known.name, quantization=layer.ofm.quantization or known.quantization)
         given = iter(reads)
         self._steps.append(layer.on([one if one.data is not None else next(given) for one in layer.inputs], made))
         self._there[written] = made

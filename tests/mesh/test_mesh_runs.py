@@ -8,12 +8,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from bit_exact import input_arrays
 from lost_ranks import failing
+from relay_samples import Add, Conv, Quantized, const, module, variable
+from tvm import relay
 
 import byoc_hw
 from byoc_hw import InvalidInput, PlanError, Project, RunError
 from byoc_hw.__main__ import main
 from byoc_hw.demo import heldout, model_path
+from byoc_hw.frontend.relay.reference import Reference
 from byoc_hw.mesh import group, runs
 from byoc_hw.mesh.built_mesh import MeshProject
 from byoc_hw.mesh.code_size import code_owners
@@ -333,3 +337,29 @@ def test_a_latency_plan_in_as_little_memory_as_it_fits_is_built_and_runs(digits,
     given = frames(5)
     check_equal(built.run(given, "threads").outputs, expected(built, given))
     assert built.validate(given, "threads").ok
+
+
+def test_regions_read_a_buffer_with_the_scales_that_they_state(tmp_path):
+    """Not those that another region writes it with, or states none of."""
+    x = variable((1, 4, 6, 4))
+    convolution, swapped = Conv(4, 6, 4, 4).expr(x), relay.transpose(x, (0, 2, 1, 3))
+    sums = [
+        Add(lhs=Quantized(0.9, -20), rhs=Quantized(0.2, 3)).expr(value, relay.right_shift(value, const(1, "int8")))
+        for value in (convolution, swapped)
+    ]
+    mod = module(relay.Tuple(sums), x)
+    partitioned = byoc_hw.partition_for_hwlib(mod, accelerator=MESH_7296.pe)
+    plan = byoc_hw.pipeline(partitioned, None, MESH_7296.of(2), pipelines=1)
+    frames = list(input_arrays(mod, 2))
+    result = build_mesh(partitioned, plan, output_dir=tmp_path / "mesh").run(frames, on="threads")
+    reference = Reference(mod)
+    for frame, outputs in zip(frames, result.outputs, strict=True):
+        for found, wanted in zip(outputs, reference.run(frame), strict=True):
+            np.testing.assert_array_equal(found, wanted)
+
+
+def test_refuses_a_module_that_is_not_partitioned(tmp_path):
+    mod, params = byoc_hw.load_tflite(model_path())
+    with pytest.raises(InvalidInput, match="takes a module that partition_for_hwlib made for its PE: got another"):
+        build_mesh(mod, STAGES, params, output_dir=tmp_path / "mesh")
+    assert not list(tmp_path.iterdir())

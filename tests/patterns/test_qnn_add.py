@@ -70,6 +70,12 @@ def test_takes_a_constant_operand(side):
     np.testing.assert_array_equal(constant.data, WithConstant.data)
 
 
+def test_a_constant_operand_has_the_shape_that_the_layer_reads():
+    x = variable((1, 4))
+    (graph,) = graphs(partitioned(module(Add().expr(const([1, 2, 3, 4], "int8"), x), x)))
+    assert [tensor.data.shape for tensor in graph.layers[0].inputs if tensor.data is not None] == [(1, 4)]
+
+
 @pytest.mark.parametrize(("one", "other", "ifm", "ifm2"), BROADCAST.values(), ids=BROADCAST)
 def test_takes_a_broadcast_operand_on_either_side(one, other, ifm, ifm2):
     for first, zero_points in ((Add(shape=one, other=other), (-3, 4)), (Add(shape=other, other=one), (4, -3))):
