@@ -74,8 +74,8 @@ def network_of(
 
     `program` and `workspaces` are what a front end's `compile_host` gives, `host_constants` the bytes of constants of
     each function of the host, by its C name. Tensors that are read under another shape
-    or scale than they are written under, and model outputs that are copies, get a `Reshape` node. Raises `Unsupported`
-    for a buffer that is written twice.
+    or scale than they are written under, and model outputs that are copies or of another shape, get a `Reshape` node.
+    Raises `Unsupported` for a buffer that is written twice.
     """
     return replace(_Reader(program).network(), workspaces=tuple(workspaces), host_constants=dict(host_constants or {}))
 
@@ -142,7 +142,8 @@ class _Reader:
         made = {layer.ofm for layer in graph.layers}
         copies: list[tuple[Tensor, Buffer]] = []
         for tensor, buffer in outputs:
-            if tensor in names or tensor not in made:
+            reshaped = buffer.role == "output" and buffer.shape != tensor.shape
+            if reshaped or tensor in names or tensor not in made:
                 copies.append((tensor, buffer))
                 continue
             names[tensor] = buffer.name

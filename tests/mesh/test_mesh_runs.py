@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from bit_exact import input_arrays
 from lost_ranks import failing
-from relay_samples import Add, Conv, Quantized, const, module, variable
+from relay_samples import Add, Conv, Pool, Quantized, const, module, variable
 from tvm import relay
 
 import byoc_hw
@@ -347,7 +347,16 @@ def test_regions_read_a_buffer_with_the_scales_that_they_state(tmp_path):
         Add(lhs=Quantized(0.9, -20), rhs=Quantized(0.2, 3)).expr(value, relay.right_shift(value, const(1, "int8")))
         for value in (convolution, swapped)
     ]
-    mod = module(relay.Tuple(sums), x)
+    check_on_two_pes(module(relay.Tuple(sums), x), tmp_path)
+
+
+def test_an_output_has_the_shape_that_the_model_gives_it(tmp_path):
+    x = variable((6, 8))
+    mean = Pool("mean", shape=(6, 8), axis=(0,), keepdims=True).expr(relay.nn.relu(x))
+    check_on_two_pes(module(mean, x), tmp_path)
+
+
+def check_on_two_pes(mod, tmp_path):
     partitioned = byoc_hw.partition_for_hwlib(mod, accelerator=MESH_7296.pe)
     plan = byoc_hw.pipeline(partitioned, None, MESH_7296.of(2), pipelines=1)
     frames = list(input_arrays(mod, 2))
@@ -355,7 +364,7 @@ def test_regions_read_a_buffer_with_the_scales_that_they_state(tmp_path):
     reference = Reference(mod)
     for frame, outputs in zip(frames, result.outputs, strict=True):
         for found, wanted in zip(outputs, reference.run(frame), strict=True):
-            np.testing.assert_array_equal(found, wanted)
+            np.testing.assert_array_equal(found, wanted, strict=True)
 
 
 def test_refuses_a_module_that_is_not_partitioned(tmp_path):
