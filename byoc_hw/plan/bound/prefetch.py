@@ -5,10 +5,13 @@ that these places read is made, in the channel of the input that the weights bel
 any time, weights that are not finished are in weight memory, or are loaded later.
 
 Let k be the last layer of which some weights are finished at a time t. Layers that are needed in full for that are
-done. Those that are needed channel by channel are done in as large a part as k. In what is left of t the array finishes
-the weights that take the fewest cycles a byte, of the layers up to k. All other weights are in weight memory, or are
-loaded after t: those of the layers behind k in a copy each at least. The k with the least to load bounds all plans, at
-every t.
+done. Those that are needed channel by channel are done in as large a part as k. Of the layers before k that it does not
+need, as those beside a shortcut, let j be the last one of which some weights are finished, if there is one: what it
+needs is done as well, and nothing is finished of those between j and k that k does not need. In what is left of t the
+array finishes the weights that take the fewest cycles a byte, of k, j, what they need, and the layers before j. All
+other weights are in weight memory, or are loaded after t: those of the layers behind k in a copy each at least. The k
+and j with the least to load bound all plans, at every t. For j that is one of the last few, or any before these, of
+which it is not asked what they need.
 """
 
 from __future__ import annotations
