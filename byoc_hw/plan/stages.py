@@ -121,11 +121,11 @@ def busiest(work: Work) -> int:
     return max(jobs, sum(op.cycles for op in work.ops) - jobs)
 
 
-def cycles_of_groups(mapped: MappedGraph, choices: Choices, first: int, stop: int) -> int:
-    """Cycles of the groups `first` to `stop` (not included) by themselves: no group before them, and none behind,
-    shares local memory with them. Raises `PlanError` as `lay_out`."""
+def cycles_of_groups(mapped: MappedGraph, choices: Choices, first: int, stop: int) -> tuple[int, int]:
+    """Cycles of the groups `first` to `stop` (not included) by themselves, and the number of their copies and jobs: no
+    group before them, and none behind, shares local memory with them. Raises `PlanError` as `lay_out`."""
     work, _ = region_work(mapped, choices, range(first, stop))
-    return order(work.ops, place_local(work.ops, mapped.accelerator)).cycles
+    return order(work.ops, place_local(work.ops, mapped.accelerator)).cycles, len(work.ops)
 
 
 def written(layout: Layout) -> RegionPlan:

@@ -115,8 +115,8 @@ class Tiler:
     layer: Layer
     window: Window
     accelerator: Accelerator
-    weight_room: int | None = None
-    """Bytes of local memory for blocks of weights, where tiles are sized for a part of it."""
+    blocks: int = 1
+    """Blocks of weights that have room at a time, beside parameters that do not come with them."""
     inputs: int = 1
     """Inputs of tiles that have room at a time; in slices of input channels beside one output and its partial sums."""
     _blocks: _Blocks = field(default_factory=_Blocks, init=False, repr=False, compare=False)
@@ -195,11 +195,7 @@ class Tiler:
         """The output channels whose parameters are loaded at once: of slices of input channels beside their blocks."""
         if not self.sliced(tiling):
             return tiling.channels
-        return params_together(layer, tiling.channels, self._weight_room)
-
-    @property
-    def _weight_room(self) -> int:
-        return self.accelerator.weight_memory if self.weight_room is None else self.weight_room
+        return params_together(layer, tiling.channels, self.accelerator.weight_memory)
 
     def staying(self, tiling: Tiling) -> int:
         """How many blocks of weights have room at a time, where several come again for each tile of pixels; else 1."""
@@ -207,7 +203,7 @@ class Tiler:
             return 1
         beside = self._weights(tiling)[0] if self.sliced(tiling) else 0
         block = round_up(self.block_bytes(tiling), self.alignment)
-        return max(1, (self.accelerator.whole_words(self._weight_room) - beside) // block)
+        return max(1, (self.accelerator.whole_words(self.accelerator.weight_memory) - beside) // block)
 
     def _channels_again(self, tiling: Tiling) -> bool:
         """Whether all output channels come again for each tile of pixels, in several tiles."""
@@ -287,7 +283,10 @@ class Tiler:
         return self.accelerator.whole_words(self.accelerator.activation_memory)
 
     def _weights_fit(self, tiling: Tiling) -> bool:
-        return self._weights(tiling)[1] <= self.accelerator.weight_memory
+        beside = self._weights(tiling)[0] if self.sliced(tiling) else 0
+        each = self.block_bytes(tiling)
+        more = (self.blocks - 1) * round_up(each, self.alignment)
+        return beside + more + each <= self.accelerator.weight_memory
 
     def cycles(self, tiling: Tiling, tiles: int = 1, blocks: int = 1) -> int:
         """Cycles of all copies and jobs, as `TilingCost.cycles`."""

@@ -237,10 +237,12 @@ _AT_A_TIME = 2
 
 class LocalBlocks(NamedTuple):
     """Bytes of local memory of each block of a layer, with its parameters if these come with it, and of the parameters
-    that lie `beside` them. A layer without weights has no blocks."""
+    that lie `beside` them. A layer without weights has no blocks. `turned` says whether they come in exactly the
+    reverse order in every second stripe, where they come in alternating order."""
 
     sizes: tuple[int, ...]
     beside: int
+    turned: bool = True
 
 
 def local_blocks(layer: Layer, blocks: Blocks | None, accelerator: Accelerator) -> LocalBlocks:
@@ -292,7 +294,8 @@ def run_blocks(
             found = _of_slice(layer, blocks[index], size, adding, accelerator)
             sizes += found.sizes
             beside += found.beside if number == 0 else 0
-    return LocalBlocks(tuple(sizes), beside)
+    weighted = sum(isinstance(layers[index], Weighted) for index in run.layers)
+    return LocalBlocks(tuple(sizes), beside, turned=weighted == 1 and not run.adds)  # slices are turned, not layers
 
 
 def _of_slice(layer: Weighted, blocks: Blocks | None, size: int, adding: bool, accelerator: Accelerator) -> LocalBlocks:
@@ -316,7 +319,9 @@ def _of_slice(layer: Weighted, blocks: Blocks | None, size: int, adding: bool, a
 
 def staying(runs: Sequence[LocalBlocks], accelerator: Accelerator) -> list[int]:
     """How many blocks of each run of a group can stay in weight memory from one stripe, or patch, to the next: all of
-    those of the smallest, and as many of the last ones as fit of the others."""
+    those of the smallest, and as many of the last ones as fit of the others, beside two that are in use or being
+    loaded. The blocks of the only run that does not stay as a whole need no room beside those that stay: in the reverse
+    order each of them is used up before one is loaded that takes its place."""
     sizes, beside = [one.sizes for one in runs], [one.beside for one in runs]
     order = sorted((at for at, found in enumerate(sizes) if found), key=lambda at: sum(sizes[at]))
     found, room = [0] * len(runs), accelerator.weight_memory
@@ -325,13 +330,15 @@ def staying(runs: Sequence[LocalBlocks], accelerator: Accelerator) -> list[int]:
         return _AT_A_TIME * max(sizes[at]) + beside[at]
 
     for number, at in enumerate(order):
-        whole, later = sum(sizes[at]) + beside[at], max(map(in_turn, order[number + 1 :]), default=0)
-        if whole + later <= room:
+        whole, sums = sum(sizes[at]) + beside[at], _last_blocks(sizes[at])
+        others = [one for one in order[:number] if found[one] < len(sizes[one])] + order[number + 1 :]
+        others_turn = max(map(in_turn, others), default=0)
+        if whole + others_turn <= room:
             found[at] = len(sizes[at])
             room -= whole
             continue
-        sums = _last_blocks(sizes[at])
-        found[at] = bisect_right(sums, room - max(later + beside[at], in_turn(at)))
+        own_turn = in_turn(at) if others or not runs[at].turned else beside[at]
+        found[at] = bisect_right(sums, room - max(others_turn + beside[at], own_turn))
         if found[at]:
             room -= sums[found[at] - 1] + beside[at]
     return found

@@ -30,15 +30,22 @@ from byoc_hw.tensor import Tensor
 
 @dataclass(frozen=True, eq=False)
 class Spans:
-    """Where rows or columns begin and end: a pair for each place at which an output may lie."""
+    """Where rows or columns begin and end: a pair for each place at which an output may lie; of them each `step`-th
+    one."""
 
     first: npt.NDArray[np.int64]
     stop: npt.NDArray[np.int64]
+    step: int = 1
+
+    @cached_property
+    def counts(self) -> npt.NDArray[np.int64]:
+        """The rows, or columns, of each place."""
+        return np.maximum(-((self.first - self.stop) // self.step), 0)
 
     @cached_property
     def least(self) -> int:
-        """The fewest rows, or columns, of any place."""
-        return max(int((self.stop - self.first).min()), 0)
+        """The fewest of any place."""
+        return int(self.counts.min())
 
 
 @dataclass(frozen=True)
@@ -134,10 +141,10 @@ def read(layer: Layer, need: Need, tensor: Tensor) -> Need | None:
         channels = extents(tensor)[2] if form.each > 1 and not form.repeats else need.channels
         return Need(need.extents, need.rows, need.columns, channels, need.pixels)
     if isinstance(form, Window):
-        if any(axis.dilation > 1 or axis.stride > axis.kernel for axis in (form.rows, form.columns)):
+        rows, columns = _seen(form.rows, need.rows), _seen(form.columns, need.columns)
+        if rows is None or columns is None:
             return None
         channels = form.in_channels if form.sums else need.channels if tensor.shape[-1] == layer.ofm.shape[-1] else 1
-        rows, columns = _seen(form.rows, need.rows), _seen(form.columns, need.columns)
         return Need(extents(tensor), rows, columns, channels, need.pixels * _own(form.rows) * _own(form.columns))
     if need.all and isinstance(layer, Reshape | Transpose | Concat | Pad):
         return all_of(tensor)
@@ -190,7 +197,16 @@ def _own(axis: Axis) -> int:
 
 
 @lru_cache(maxsize=1 << 12)
-def _seen(axis: Axis, spans: Spans) -> Spans:
-    """The inputs along an axis that some outputs read; networks have many layers with the same windows."""
+def _seen(axis: Axis, spans: Spans) -> Spans | None:
+    """The inputs along an axis that some outputs read, of windows that lie apart one of each; None if it is not known.
+    Networks have many layers with the same windows."""
+    if axis.dilation > 1:
+        return None
+    step, last = spans.step * axis.stride, spans.first + np.maximum(spans.counts - 1, 0) * spans.step
+    if step > axis.kernel and (spans.counts > 1).any():
+        at = min(max(axis.before, 0), axis.kernel - 1) - axis.before  # the same place of each window
+        if at < 0 or (axis.ofm - 1) * axis.stride + at >= axis.ifm:
+            return None
+        return Spans(spans.first * axis.stride + at, last * axis.stride + at + 1, step)
     first = np.maximum(spans.first * axis.stride - axis.before, 0)
-    return Spans(first, np.minimum((spans.stop - 1) * axis.stride - axis.before + axis.reach, axis.ifm))
+    return Spans(first, np.minimum(last * axis.stride - axis.before + axis.kernel, axis.ifm))

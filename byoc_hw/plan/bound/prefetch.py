@@ -5,10 +5,13 @@ that these places read is made, in the channel of the input that the weights bel
 any time, weights that are not finished are in weight memory, or are loaded later.
 
 Let k be the last layer of which some weights are finished at a time t. Layers that are needed in full for that are
-done. Those that are needed channel by channel are done in as large a part as k. In what is left of t the array finishes
-the weights that take the fewest cycles a byte, of the layers up to k. All other weights are in weight memory, or are
-loaded after t: those of the layers behind k in a copy each at least. The k with the least to load bounds all plans, at
-every t.
+done. Those that are needed channel by channel are done in as large a part as k. Of the layers before k that it does not
+need, as those beside a shortcut, let j be the last one of which some weights are finished, if there is one: what it
+needs is done as well, and nothing is finished of those between j and k that k does not need. In what is left of t the
+array finishes the weights that take the fewest cycles a byte, of k, j, what they need, and the layers before j. All
+other weights are in weight memory, or are loaded after t: those of the layers behind k in a copy each at least. The k
+and j with the least to load bound all plans, at every t. For j that is one of the last few, or any before these, of
+which it is not asked what they need.
 """
 
 from __future__ import annotations
@@ -32,6 +35,9 @@ Flags = npt.NDArray[np.bool_]
 
 _LAYERS = 12
 """The layers before one that are looked at for what it needs in part."""
+
+_BESIDE = 2
+"""The last layers that one does not need, which are looked at for what they need themselves."""
 
 _TIMES = 64
 """The most times that are tried."""
@@ -70,25 +76,49 @@ class _Curve:
 
 
 def _curves(graph: Graph, one: Accelerator, sizes: Floats, least: Floats, partly: Floats) -> list[_Curve]:
-    """A curve for each layer with weights."""
-    found, behind = [], copies_behind(graph.layers, one)
-    for index, (full, linked) in enumerate(_needed(graph, one)):
+    """A curve for each layer with weights, and for each of the last ones that it does not need, if weights of that are
+    finished as well, but none between them."""
+    found, behind, needed = list[_Curve](), copies_behind(graph.layers, one), _needed(graph, one)
+    for index, (full, linked) in enumerate(needed):
         if not sizes[index]:
             continue
-        among = [other for other in range(index) if linked[other] and not full[other]]
-        single = [other for other in range(index) if sizes[other] and not full[other] and not linked[other]]
+        later = behind[index].setups(there=one.weight_memory)
+        beside = [other for other in range(index) if sizes[other] and not full[other] and not linked[other]]
+        for some in range(len(beside) - 1, max(len(beside) - _BESIDE, 0) - 1, -1):
+            both = [(index, linked), (beside[some], needed[beside[some]][1])]
+            corners = _corners(both, full | needed[beside[some]][0], beside[:some], sizes, least, partly)
+            found.append(_Curve(corners[:, 0], corners[:, 1], later))
+        corners = _corners([(index, linked)], full, beside[: max(len(beside) - _BESIDE, 0)], sizes, least, partly)
+        found.append(_Curve(corners[:, 0], corners[:, 1], later))
+    return found
+
+
+def _corners(
+    ends: Sequence[tuple[int, Flags]],
+    full: Flags,
+    others: Sequence[int],
+    sizes: Floats,
+    least: Floats,
+    partly: Floats,
+) -> Floats:
+    """Cycles, and bytes of weights that are finished: of the layers `full`, then of the `ends`, with those that these
+    need in part, and of `others`, of which it is not known what they need, the fewest cycles a byte first."""
+    single, items, taken = list[int](), list[tuple[float, float]](), full.copy()
+    for index, linked in ends:
+        if taken[index]:
+            continue
+        among = [one for one in range(index) if linked[one] and not taken[one]]
+        taken[[index, *among]] = True
         together = [index, *among]
         for other in sorted((one for one in among if sizes[one]), key=lambda one: partly[one] / sizes[one]):
             if partly[other] * sizes[together].sum() < partly[together].sum() * sizes[other]:
                 together.remove(other)
                 single.append(other)
-        items = [(partly[other], sizes[other]) for other in single]
         items.append((partly[together].sum(), sizes[together].sum()))
-        items.sort(key=lambda item: item[0] / item[1])
-        corners = np.cumsum([(least[full].sum(), sizes[full].sum()), *items], axis=0)
-        later = behind[index].setups(there=one.weight_memory)
-        found.append(_Curve(corners[:, 0], corners[:, 1], later))
-    return found
+    single += [one for one in others if not taken[one]]
+    items += [(partly[one], sizes[one]) for one in single]
+    items.sort(key=lambda item: item[0] / item[1])
+    return np.asarray(np.cumsum([(least[full].sum(), sizes[full].sum()), *items], axis=0))
 
 
 def _needed(graph: Graph, one: Accelerator) -> list[tuple[Flags, Flags]]:

@@ -14,11 +14,12 @@ from byoc_hw.tensor import Tensor
 
 @dataclass
 class Known:
-    """What is known of layers that are alike, in any mapping to one accelerator: their number, cycles of runs that were
-    measured, and forms of groups with their estimates. None stands for what does not fit."""
+    """What is known of layers that are alike, in any mapping to one accelerator: their number, of runs that were
+    measured the cycles and the number of copies and jobs, and forms of groups with their estimates. None stands for
+    what does not fit."""
 
     numbers: dict[Hashable, int] = field(default_factory=dict)
-    measured: dict[Hashable, int | None] = field(default_factory=dict)
+    measured: dict[Hashable, tuple[int, int] | None] = field(default_factory=dict)
     forms: dict[Hashable, tuple[float, Group] | None] = field(default_factory=dict)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence, Set
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate, combinations
 from math import inf
 
@@ -119,6 +120,8 @@ class Grouping:
         self.tight = [alive[index] > accelerator.activation_memory for index in self.order]
         self.room = accelerator.activation_memory
         self.groups: dict[Hashable, tuple[float, Group] | None] = {}
+        self._corrected: set[Hashable] = set()
+        self._doubt = 1.0
         known = known or Known()
         self.alike, self._forms = AlikeLayers(mapped, known), known.forms
         self._in_turns: dict[tuple[int, int, HeldSet, HeldSet, HeldSet], list[PatchedGroup]] = {}
@@ -136,7 +139,8 @@ class Grouping:
         summed."""
         other = copy(self)
         other.alternating, other.fine = self.allowed.resident, fine and self.allowed.patches
-        other.patches, other.halos, other.groups = self.allowed.patches, halos and self.allowed.halos, {}
+        other.patches, other.halos = self.allowed.patches, halos and self.allowed.halos
+        other.groups, other._corrected = {}, set()
         return other
 
     def without_sums(self) -> Grouping:
@@ -144,7 +148,7 @@ class Grouping:
         other = copy(self)
         other.estimates = self.mapped.shared(EstimatesWithoutSums)
         other.blocks = other.estimates.blocks
-        other.groups, other._forms, other._in_turns, other._kept = {}, {}, {}, {}
+        other.groups, other._forms, other._in_turns, other._kept, other._corrected = {}, {}, {}, {}, set()
         return other
 
     # ------------------------------------------------------------ everything stays
@@ -241,8 +245,10 @@ class Grouping:
 
         return self._choices_of(self._search(room, _KEPT_WITHIN, within, longest))
 
-    def path(self) -> list[Estimated]:
-        """The groups of `best` in all of local memory, with their estimates; none where nothing fits."""
+    def path(self, doubt: float = 1.0) -> list[Estimated]:
+        """The groups of `best` in all of local memory, with their estimates; none where nothing fits. With `doubt`
+        those that were corrected are taken for so many times slower: others may take less than is estimated."""
+        self._doubt = doubt
         found = self._search(1.0, _KEPT, lambda before, cost, nbytes: before + cost)
         splits = [] if found is None else found.splits()
         return [
@@ -254,6 +260,7 @@ class Grouping:
     def correct(self, key: Hashable, cycles: float, group: Group) -> None:
         """Take a group, with these cycles, for the cheapest one that an estimate is for."""
         self.groups[key] = cycles, group
+        self._corrected.add(key)
 
     def key_alone(self, at: int) -> Hashable | None:
         """What the estimate is for of a layer by itself, from main memory to main memory. None where that cannot be."""
@@ -369,9 +376,11 @@ class Grouping:
         if key not in self.groups:
             self.groups[key] = self._form(at, stop, held, after, full, self.halos, self.fine)
         found = self.groups[key]
-        if found is None or found[1].held == full:
-            return found
-        return found[0], replace(found[1], held=full)
+        if found is None:
+            return None
+        cycles, group = found
+        cycles *= self._doubt if key in self._corrected else 1.0
+        return cycles, group if group.held == full else replace(group, held=full)
 
     def _form(
         self, at: int, stop: int, held: HeldSet, after: HeldSet, full: HeldSet, halos: bool, fine: bool
@@ -380,12 +389,11 @@ class Grouping:
         first, end = self._layers_of(at, stop)
         alike = self.alike.span(first, end)
         passing = self.estimates.bytes_of(full - self.estimates.touched(at, stop))
-        kinds = self.patches, self.alternating, halos, fine, any(self.tight[at:stop])
+        kinds = self.patches, self.alternating, self.fine, halos, fine, any(self.tight[at:stop])
         key = alike.number, *map(alike.plain, (held, after, full)), passing, self.known, kinds
         if key not in self._forms:
             span = at, stop, held, after
-            cheapest = self._beyond(halos, fine, *span, full) if halos or fine else self._cheapest(*span, full)
-            found = self._alternating(cheapest, *span)
+            found = self._beyond(halos, fine, *span, full) if halos or fine else self._cheapest(*span, full)
             self._forms[key] = None if found is None else (found[0], alike.plain_group(found[1]))
         form = self._forms[key]
         if form is None:
@@ -396,26 +404,6 @@ class Grouping:
     def _layers_of(self, at: int, stop: int) -> tuple[int, int]:
         """The first layer of a group, and the first behind it, with those that have no work."""
         return self.order[at] if at else 0, self.order[stop] if stop < len(self.order) else len(self.layers)
-
-    def _alternating(
-        self, found: tuple[float, Group] | None, at: int, stop: int, held: HeldSet, after: HeldSet
-    ) -> tuple[float, Group] | None:
-        """A group whose blocks of weights come in alternating order, if that takes fewer cycles."""
-        if found is None or found[1].stripes == 1 or found[1].patched or found[1].resident or not self.alternating:
-            return found
-        if not self.estimates.alternates(at, stop):
-            return found
-        group = found[1]
-        span = at, stop, held, after, group.held
-        if group.kept:
-            kept = self._keeping(*span)
-            assert kept is not None, "the group keeps something"
-            cost = kept.cycles(group.stripes, self.room - self.estimates.bytes_of(group.held), alternating=True)
-        else:
-            cost = self.estimates.striped(*span, group.stripes, group.overlap, self.room, alternating=True)
-        assert cost is not None, "it takes the same room"
-        cost += self.step_price * group.stripes * (stop - at)
-        return (cost, replace(group, alternating=True)) if cost < found[0] else found
 
     def _full(self, at: int, stop: int, held: HeldSet, after: HeldSet) -> HeldSet:
         """The storages that are in local memory in full during a group."""
@@ -478,6 +466,19 @@ class Grouping:
                     best = self._patches_of(patched, not patched.summed, at, stop, full, count, best)
         return best
 
+    def _turns(self, at: int, stop: int) -> bool:
+        """Whether blocks of weights of a group can come in alternating order, which saves loads."""
+        return self.alternating and self.estimates.alternates(at, stop)
+
+    @staticmethod
+    def _in_better_order(cycles: Callable[[bool], float | None], turns: bool) -> tuple[float, bool] | None:
+        """The fewest cycles, with blocks of weights in alternating order or not, and whether they are; None where
+        nothing fits. Where that saves nothing, more of them can come ahead in the same order."""
+        plain, turned = cycles(False), cycles(True) if turns else None
+        if plain is None or turned is None or plain <= turned:
+            return None if plain is None else (plain, False)
+        return turned, True
+
     def _count(self, at: int, stop: int) -> int:
         """The layers of a group, with those that have no work."""
         first, end = self._layers_of(at, stop)
@@ -506,17 +507,19 @@ class Grouping:
             if most > stripes * self.room:
                 continue
             actual = ceil_div(height, ceil_div(height, stripes))
-            if best is not None and self.estimates.weights(at, stop, actual, alternating=False) >= best[0]:
+            turns = stripes > 1 and self._turns(at, stop)
+            if best is not None and self.estimates.weights(at, stop, actual, turns) >= best[0]:
                 break  # more stripes load the weights more often
             for overlap in (True, False) if stripes > 1 and self.allowed.overlap else (False,):
-                cost = self.estimates.striped(at, stop, held, after, full, stripes, overlap, self.room)
-                if cost is None:
+                form = at, stop, held, after, full, stripes, overlap, self.room
+                found = self._in_better_order(partial(self.estimates.striped, *form), turns)
+                if found is None:
                     continue
-                cost += self.step_price * stripes * len(indices)
+                cost, alternating = found[0] + self.step_price * stripes * len(indices), found[1]
                 fitting += 1
                 resident = stripes > 1 and self.allowed.resident and self.estimates.weights_stay(at, stop)
                 if best is None or cost < best[0]:
-                    best = cost, Group(count, stripes, full, overlap, resident)
+                    best = cost, Group(count, stripes, full, overlap, resident, alternating=alternating)
                 break
         return best
 
@@ -540,19 +543,20 @@ class Grouping:
         resident = self.allowed.resident and self.estimates.weights_stay(at, stop)
         height = extents(self.layers[self.order[stop - 1]].ofm)[0]
         best: tuple[float, Group] | None = None
-        fitting, least = 0, inf if known is None else known[0]
+        turns, fitting, least = self._turns(at, stop), 0, inf if known is None else known[0]
         for stripes in sorted({ceil_div(height, ceil_div(height, one)) for one in self.allowed.stripes} - {1}):
             if most > stripes * room:
                 continue
-            if fitting > _FURTHER or self.estimates.weights(at, stop, stripes, alternating=False) >= least:
+            if fitting > _FURTHER or self.estimates.weights(at, stop, stripes, turns) >= least:
                 break  # more stripes load the weights more often
-            cost = kept.cycles(stripes, room)
-            if cost is None:
+            found = self._in_better_order(partial(kept.cycles, stripes, room), turns)
+            if found is None:
                 continue
-            cost += self.step_price * stripes * (stop - at)
+            cost, alternating = found[0] + self.step_price * stripes * (stop - at), found[1]
             fitting += 1
             if best is None or cost < best[0]:
-                best = cost, Group(count, stripes, full, overlap=False, resident=resident, kept=kept.halos)
+                form = Group(count, stripes, full, overlap=False, resident=resident, kept=kept.halos)
+                best = cost, replace(form, alternating=alternating)
                 least = min(least, cost)
         return best
 

@@ -9,9 +9,10 @@ layer alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
+from math import inf
 
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer
@@ -30,6 +31,9 @@ from byoc_hw.plan.stages import cycles_of_groups
 Alone = Callable[[Layer], "tuple[Group, Blocks | None] | None"]
 """The best group of a layer by itself, and the blocks of its weights; None where it cannot be planned so."""
 
+Near = Callable[[Choices, int], Iterable[Choices]]
+"""Choices near some, with another form of one of the groups, or other blocks of weights in it."""
+
 _ROUNDS = 8
 """How often the estimates are corrected at most."""
 
@@ -39,8 +43,20 @@ _SURE = 4
 _GAIN = 0.999
 """Further rounds are made while each leaves at most this part of the cycles that there were before it."""
 
+_DOUBT = 1.15
+"""How much slower the groups that are measured are taken to be than others that are estimated, in further rounds."""
+
+_DOUBTFUL = 3
+"""So many of these are made with each grouping."""
+
 _NEAR = 1.1
 """How near the cycles of its jobs a run is good enough."""
+
+_WORK = 6000
+"""The copies and jobs of runs near others that are measured in all."""
+
+_TOO_SLOW = 0.15
+"""The part of the cycles of a run by which it may be too slow for the fastest way, if others near it are measured."""
 
 _SUMS_SHARE = 32
 """One of so many parts of local memory is much for partial sums of a row."""
@@ -51,21 +67,24 @@ _TOO_BOLD = 1.5
 
 @dataclass(frozen=True)
 class MeasuredRun:
-    """Groups of layers `first` to `stop` (not included) that share local memory with no others, and their cycles."""
+    """Groups of layers `first` to `stop` (not included) that share local memory with no others, their cycles, and the
+    number of their copies and jobs."""
 
     first: int
     stop: int
     groups: tuple[Group, ...]
     blocks: tuple[Blocks | None, ...]
     cycles: float
+    work: int = 0
 
 
 class MeasuredRuns:
     """The runs of a mapped region that have been measured. What is `known` of layers that are alike, also in another
     mapping, is neither measured nor estimated again."""
 
-    def __init__(self, mapped: MappedGraph, alone: Alone, known: Known) -> None:
-        self.mapped, self._alone, self._grouping = mapped, alone, Grouping(mapped, known=known).further()
+    def __init__(self, mapped: MappedGraph, alone: Alone, near: Near, known: Known) -> None:
+        self.mapped, self._alone, self._near = mapped, alone, near
+        self._grouping = Grouping(mapped, known=known).further()
         self._groupings = [*_further(self._grouping)]
         if _sums_take_room(self._grouping):
             self._groupings += _further(self._grouping.without_sums())
@@ -74,6 +93,7 @@ class MeasuredRuns:
         self._starts = [0, *order[1:], len(self._layers)]
         self._fastest: dict[tuple[int, int], MeasuredRun] = {}
         self._without: dict[tuple[int, int], MeasuredRun] = {}  # those that keep no halos
+        self._single: dict[tuple[int, int], MeasuredRun] = {}  # layers alone, with blocks of their own
         self._alike, self._measured = self._grouping.alike, known.measured
         self._bounds = dict(enumerate(_least_alone(index, mapped) for index in order))
         self._sizes = [layer_sizes(self._layers[index]) for index in order]
@@ -104,7 +124,12 @@ class MeasuredRuns:
             gains = not 0 < _GAIN * before < cycles
             if not (any(measured) or alone) or (number >= _SURE and not gains):
                 break
+        for grouping in self._groupings:
+            for _ in range(_DOUBTFUL):
+                if not self._estimated(grouping, _DOUBT):
+                    break
         self._in_pieces()
+        self._nearby()
         found = (self._shortest({}, halos=halos) for halos in (True, False))
         return list(dict.fromkeys(self._choices(runs) for runs in found if runs is not None))
 
@@ -115,21 +140,26 @@ class MeasuredRuns:
 
     # ------------------------------------------------------------ what is measured
 
-    def _estimated(self, grouping: Grouping) -> bool:
-        """Measure the runs of the cheapest groups by estimate, and correct the estimates. False if all are known."""
-        path = grouping.path()
+    def _estimated(self, grouping: Grouping, doubt: float = 1.0) -> bool:
+        """Measure the runs of the cheapest groups by estimate, and correct the estimates. False if all are known. Those
+        that are known may be in `doubt`."""
+        path = grouping.path(doubt)
         if not path:
             return False
         blocks = list(grouping.blocks)
         choices = grouping.choices(tuple(one.group for one in path), tuple(blocks))
         for at, (first, stop) in enumerate(choices.spans):
-            fastest = self._fastest.get((first, stop))
-            if fastest is not None and fastest.groups == (path[at].group,):
-                blocks[first:stop] = fastest.blocks
+            single = self._single.get((first, stop))
+            if single is not None and single.groups == (path[at].group,):
+                blocks[first:stop] = single.blocks
         choices = grouping.choices(choices.groups, tuple(blocks))
         before = len(self._measured)
         for first, stop in _runs(choices):
             cycles = self._run(choices, first, stop)
+            plain = [replace(group, alternating=False) for group in choices.groups[first:stop]]
+            if cycles is not None and plain != list(choices.groups[first:stop]):
+                groups = (*choices.groups[:first], *plain, *choices.groups[stop:])
+                cycles = min(filter(None, (cycles, self._run(replace(choices, groups=groups), first, stop))))
             some = path[first:stop]
             factor, estimate = _TOO_BOLD, sum(one.cycles for one in some)
             if cycles is not None:
@@ -145,12 +175,65 @@ class MeasuredRuns:
             first = 0
             for run in runs:
                 stop = first + len(run.groups)
-                jobs = sum(least_jobs(index, self.mapped) for index in range(run.first, run.stop))
                 finer = tuple(replace(one, pieces=PIECES[-1]) if _takes_turns(one) else one for one in run.groups)
-                if finer != run.groups and run.cycles > _NEAR * jobs:
+                if finer != run.groups and run.cycles > _NEAR * self._least_jobs(run):
                     groups = (*choices.groups[:first], *finer, *choices.groups[stop:])
                     self._run(replace(choices, groups=groups), first, stop)
                 first = stop
+
+    def _nearby(self) -> None:
+        """Measure runs near those that may shorten the fastest way: first near the one by which it may gain the most
+        for each copy and job. The first one that is faster takes its place."""
+        left, done = _WORK, set[MeasuredRun]()
+        while left > 0:
+            gains = {run: gain for run, gain in self._gains() if run not in done}
+            if not gains:
+                return
+            run = max(gains, key=lambda run: gains[run] / run.work)
+            done.add(run)
+            first, choices = self._around(run)
+            stop = first + len(run.groups)
+            for other in chain.from_iterable(self._near(choices, at) for at in range(first, stop)):
+                left -= run.work
+                cycles = self._run(other, first, stop)
+                if left <= 0 or (cycles is not None and cycles < run.cycles):
+                    break
+
+    def _gains(self) -> Iterator[tuple[MeasuredRun, float]]:
+        """The fastest runs, each with what the fastest way may gain at most by a faster one in its place. Of runs on
+        another way they are those that are a little too slow for the fastest one, and it counts less."""
+        to, back = {0: 0.0}, {len(self._layers): 0.0}
+        runs = sorted(self._fastest.values(), key=lambda run: (run.first, run.stop))
+        for run in runs:
+            to[run.stop] = min(to.get(run.stop, inf), to.get(run.first, inf) + run.cycles)
+        for run in sorted(runs, key=lambda run: -run.stop):
+            back[run.first] = min(back.get(run.first, inf), back.get(run.stop, inf) + run.cycles)
+        for run in runs:
+            too_slow = to.get(run.first, inf) + run.cycles + back.get(run.stop, inf) - to[len(self._layers)]
+            gain = run.cycles - too_slow - self._least(run)
+            most = _TOO_SLOW * run.cycles
+            if too_slow < most and gain > 0:
+                yield run, gain * (1 - too_slow / most)
+
+    def _least(self, run: MeasuredRun) -> float:
+        """Cycles that the jobs of a run's layers take at least, and the copies of all weights, and of tensors that
+        other layers make or read."""
+        layers = [self._layers[at] for at in range(run.first, run.stop) if self.mapped.mapping.works(at)]
+        moved = sum(all_bytes(layer, None, self.mapped.accelerator) for layer in layers)
+        for storage in {self._of[tensor] for layer in layers for tensor in (*layer.inputs, layer.ofm)}:
+            inside = bool(storage.makers) and min(storage.makers) >= run.first and not storage.sinks
+            moved += storage.nbytes * (not inside or any(reader >= run.stop for reader in storage.readers))
+        return max(self._least_jobs(run), moved / self.mapped.accelerator.dma_width)
+
+    def _around(self, run: MeasuredRun) -> tuple[int, Choices]:
+        """Choices with the groups of a run, and the first of these; of all other layers nothing is known."""
+        rest, blocks = [Group(1)] * len(self._layers), self._grouping.blocks
+        blocks = (*blocks[: run.first], *run.blocks, *blocks[run.stop :])
+        return run.first, self._grouping.choices((*rest[: run.first], *run.groups, *rest[run.stop :]), blocks)
+
+    def _least_jobs(self, run: MeasuredRun) -> float:
+        """Cycles that the jobs of a run's layers take at least."""
+        return sum(least_jobs(index, self.mapped) for index in range(run.first, run.stop))
 
     def _run(self, choices: Choices, first: int, stop: int) -> int | None:
         """Cycles of the groups `first` to `stop` (not included) of some choices; None where they do not fit."""
@@ -164,14 +247,15 @@ class MeasuredRuns:
                 self._measured[key] = cycles_of_groups(self.mapped, choices, first, stop)
             except PlanError:
                 self._measured[key] = None
-        cycles = self._measured[key]
-        if cycles is not None:
-            keeps = any(group.kept for group in groups)
-            for fastest in (self._fastest,) if keeps else (self._fastest, self._without):
-                known = fastest.get((start, end))
-                if known is None or cycles < known.cycles:
-                    fastest[start, end] = MeasuredRun(start, end, groups, blocks, cycles)
-        return cycles
+        measured = self._measured[key]
+        if measured is None:
+            return None
+        keeps = any(group.kept for group in groups)
+        for fastest in (self._fastest,) if keeps else (self._fastest, self._without):
+            known = fastest.get((start, end))
+            if known is None or measured[0] < known.cycles:
+                fastest[start, end] = MeasuredRun(start, end, groups, blocks, *measured)
+        return measured[0]
 
     def _shortest_with_bounds(self) -> bool:
         """Measure one of the layers that are alone on the shortest path if their bounds are taken for their cycles, and
@@ -203,6 +287,7 @@ class MeasuredRuns:
         if self._run(self._grouping.choices(groups, blocks), number, number + 1) is not None:
             best = self._fastest[start, stop]
             if len(best.groups) == 1:
+                self._single[start, stop] = best
                 for grouping in self._groupings:
                     grouping.correct(key, best.cycles, best.groups[0])
 

@@ -31,18 +31,17 @@ def single_tiling(layer: Layer, accelerator: Accelerator) -> Tiling | None:
     Raises `PlanError` naming the layer with the memory that its smallest tile does not fit, or with
     the DMA's rule that its cheapest tiling breaks.
     """
-    packs, room = worth_packing_tiles(layer, accelerator), accelerator.weight_memory
-    return next(iter(_cheapest(AlikeLayer.of(layer), _part(accelerator, 1, 1), True, room, 1, packs)), None)
+    packs = worth_packing_tiles(layer, accelerator)
+    return next(iter(_cheapest(AlikeLayer.of(layer), _part(accelerator, 1), True, 1, 1, packs)), None)
 
 
 @lru_cache(maxsize=256)
-def _part(accelerator: Accelerator, activations: int, weights: int) -> Accelerator:
-    """An accelerator with one of so many parts of each local memory. What a tiling does not depend on is left out: it
-    is found once for all accelerators that differ in nothing else."""
+def _part(accelerator: Accelerator, activations: int) -> Accelerator:
+    """An accelerator with one of so many parts of local activation memory. What a tiling does not depend on is left
+    out: it is found once for all accelerators that differ in nothing else."""
     return replace(
         accelerator,
         activation_memory=max(accelerator.activation_memory // activations, 1),
-        weight_memory=max(accelerator.weight_memory // weights, 1),
         tuning=TuningSpace(),
         packed_rows=False,
     )
@@ -54,11 +53,11 @@ _ROOMS = (1, 2)
 
 @lru_cache(maxsize=4096)
 def _cheapest(
-    alike: AlikeLayer, accelerator: Accelerator, even: bool, weight_room: int, inputs: int, packs: bool
+    alike: AlikeLayer, accelerator: Accelerator, even: bool, blocks: int, inputs: int, packs: bool
 ) -> tuple[Tiling, ...]:
     """The tiling of a layer with the fewest cycles of copies and jobs one after the other, and the one with the fewest
-    if the array computes while the DMA copies. Blocks of weights stay in so many bytes, and so many `inputs` have room
-    at a time. If it `packs`, rows may be packed, and where that is the cheapest, the same two without come behind."""
+    if the array computes while the DMA copies. So many `blocks` of weights have room at a time, and so many `inputs`.
+    If it `packs`, rows may be packed, and where that is the cheapest, the same two without come behind."""
     layer, form = alike.layer, tile_geometry(alike.layer)
     _check_steps(layer, accelerator)
     if isinstance(form, Run):
@@ -67,7 +66,7 @@ def _cheapest(
         return (_products(layer, form, accelerator),)
     if not isinstance(form, Window):
         return ()
-    tiler = Tiler(layer, form, accelerator, weight_room, inputs)
+    tiler = Tiler(layer, form, accelerator, blocks, inputs)
     costs = _candidates(tiler, even)
     if not costs:
         raise PlanError(_too_large(tiler))
@@ -98,8 +97,8 @@ def tilings(
     sums = even and isinstance(form, Window) and form.sums
     for activations, weights, inputs in chain.from_iterable(_rooms(*part, sums) for part in parts):
         try:
-            part = _part(accelerator, activations, weights)
-            found = _cheapest(AlikeLayer.of(layer), part, even, accelerator.weight_memory, inputs, packs)
+            part = _part(accelerator, activations)
+            found = _cheapest(AlikeLayer.of(layer), part, even, weights, inputs, packs)
         except PlanError:
             continue  # a larger part may do
         yield from (tiling for tiling in found if tiling not in seen)

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from heapq import nsmallest
 from itertools import chain
+from math import inf
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
@@ -25,7 +26,7 @@ from byoc_hw.plan.bound.prices import cycles_bound, known_bound
 from byoc_hw.plan.choices import PIECES, Blocks, Choices, Group
 from byoc_hw.plan.order.finer import MOST_ORDERED
 from byoc_hw.plan.search.alike import Known, layer_sizes
-from byoc_hw.plan.search.measured import Alone, MeasuredRuns, least_jobs, least_one_by_one
+from byoc_hw.plan.search.measured import Alone, MeasuredRuns, Near, least_jobs, least_one_by_one
 from byoc_hw.plan.search.planner import ENOUGH, laid_out, map_choices, mappings, packings, promise
 from byoc_hw.plan.search.single_layer import tilings
 from byoc_hw.plan.stages import Layout, laid_out_both_ways, lay_out
@@ -65,7 +66,7 @@ def _own_layout(graph: Graph, accelerator: Accelerator, bound: int) -> Layout:
     tried = _by_estimates(graph, accelerator, bound)
     found = _fastest(tried)
     if found.cycles > NEAR * bound and len(graph.layers) > 1:
-        runs = in_runs(found)
+        runs = in_runs(found, far=_FAR * bound)
         found, tried = min([found, *runs], key=_cycles), [*tried, *runs]
     return found if found.cycles <= NEAR * bound else cut_finely(found, tried)
 
@@ -153,23 +154,24 @@ def _long_layout(graph: Graph, accelerator: Accelerator) -> Layout | None:
         return None
     if any(isinstance(layer, Concat | Slice | Whole) for layer in graph.layers):
         return None
-    alone = _alone(accelerator)
+    alone, near = _alone(accelerator), _near(SearchSpace(graph, accelerator))
     known = Known()
     choices: list[tuple[MeasuredRuns, list[Choices]]] = []
     for one in packings(mappings(graph, accelerator)[0]):
         if any(runs.cycles <= one.array_cycles for runs, _ in choices):
             continue  # no plan of this mapping takes fewer cycles
-        runs = MeasuredRuns(one, alone, known)
+        runs = MeasuredRuns(one, alone, near, known)
         if runs.estimated and (found := runs.best(None)):
             choices.append((runs, found))
     ranked = sorted(choices, key=lambda one: one[0].cycles)
     return next(filter(None, (_joined(one.mapped, found) for one, found in ranked)), None)
 
 
-def in_runs(found: Layout, known: MappedGraph | None = None) -> list[Layout]:
+def in_runs(found: Layout, known: MappedGraph | None = None, far: float = inf) -> list[Layout]:
     """Plans of runs of groups that are measured, one for each mapping but one that is `known`. The best of them and of
     the one that was found is not slower than each layer alone, with height and width as in the model, and no band
-    packed."""
+    packed. Where that is so without them, only those of the same mapping are measured, of a plan of more than `far`
+    cycles."""
     mapped, plans = found.mapped, list[Layout]()
     if mapped.whole:
         return plans
@@ -179,11 +181,13 @@ def in_runs(found: Layout, known: MappedGraph | None = None) -> list[Layout]:
     if mapped.mapping.packed and any(mapped.mapping.swapped):
         others.append(map_graph(mapped.graph, mapped.accelerator, mapped.mapping.swapped, mapped.copies_transpose))
     alone, measured = _alone(mapped.accelerator), Known()
+    near = _near(SearchSpace(mapped.graph, mapped.accelerator))
     for one in (mapped, *others):
-        if one is known or min(map(_cycles, [found, *plans])) <= least_one_by_one(one):
+        fastest = min(map(_cycles, [found, *plans]))
+        if one is known or (fastest <= least_one_by_one(one) and (one is not mapped or fastest <= far)):
             continue
         start = found.choices if one is mapped else None
-        other = _joined(one, MeasuredRuns(one, alone, measured).best(start))
+        other = _joined(one, MeasuredRuns(one, alone, near, measured).best(start))
         plans += [] if other is None else [other]
     return plans
 
@@ -233,6 +237,18 @@ def _alone(accelerator: Accelerator) -> Alone:
         return found.choices.groups[0], found.choices.blocks[0]
 
     return alone
+
+
+def _near(space: SearchSpace) -> Near:
+    """Choices near some, with another form of a group, or other blocks of its weights."""
+
+    def near(choices: Choices, at: int) -> Iterator[Choices]:
+        span = choices.spans[at]
+        yield from map(space.canonical, _stripes(space, choices, at, *span))
+        if choices.groups[at].tiling is None:
+            yield from map(space.canonical, _cuts(space, choices, *span))
+
+    return near
 
 
 def better_nearby(found: Layout, bound: int) -> Layout:
@@ -300,7 +316,7 @@ def choices_nearby(space: SearchSpace, found: Layout) -> Iterator[Choices]:
     order = sorted(range(len(spans)), key=lambda at: -sum(waits[slice(*spans[at])]))
     for at in order:
         if sum(waits[slice(*spans[at])]):
-            yield from _cuts(space, found, *spans[at])
+            yield from _cuts(space, found.choices, *spans[at])
             yield from _stripes(space, found.choices, at, *spans[at])
             yield from _joins(space, found.choices, at)
             yield from _holds(space, found.choices, at, *spans[at])
@@ -385,16 +401,16 @@ def _saved_in_tiles(mapped: MappedGraph, index: int) -> float:
     return mapped.cycles_of(index) - least_jobs(index, mapped) - copied
 
 
-def _cuts(space: SearchSpace, found: Layout, first: int, stop: int) -> Iterator[Choices]:
+def _cuts(space: SearchSpace, choices: Choices, first: int, stop: int) -> Iterator[Choices]:
     """Other blocks of weights for a layer of a group: the next larger and smaller ones."""
     for index in range(first, stop):
-        layer = found.mapped.mapping.layers[index]
-        options = sorted({*space.blocks(layer), found.choices.blocks[index]}, key=_size)
-        at = options.index(found.choices.blocks[index])
+        layer = space.groups_of(choices).layers[index]
+        options = sorted({*space.blocks(layer), choices.blocks[index]}, key=_size)
+        at = options.index(choices.blocks[index])
         for other in (at - 1, at + 1, at - 2):
             if 0 <= other < len(options):
-                blocks = (*found.choices.blocks[:index], options[other], *found.choices.blocks[index + 1 :])
-                yield replace(found.choices, blocks=blocks)
+                blocks = (*choices.blocks[:index], options[other], *choices.blocks[index + 1 :])
+                yield replace(choices, blocks=blocks)
 
 
 def _size(blocks: Blocks | None) -> float:

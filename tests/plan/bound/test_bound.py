@@ -15,7 +15,7 @@ from byoc_hw.plan.array.tiling import Tiler
 from byoc_hw.plan.array.window import extents
 from byoc_hw.plan.bound import latency, prefetch, prices
 from byoc_hw.plan.bound.latency import made_in_full
-from byoc_hw.plan.bound.needs import begun, read
+from byoc_hw.plan.bound.needs import all_of, begun, read
 from byoc_hw.plan.bound.prices import cycles_bound, known_bound
 from byoc_hw.plan.bound.spills import Spill, spills
 from byoc_hw.plan.bound.ways import LayerWork, _most_outputs, cover, least_alone, least_in_blocks
@@ -171,6 +171,36 @@ def test_weights_are_finished_behind_what_they_need_in_full_or_by_channel():
     full = [[], [], [], [0], [0, 1, 2]]  # a channel of a sum needs all channels of its input
     linked = [[], [0], [], [1, 2], [3]]  # the sum itself is needed channel by channel
     assert needed == [list(one) for one in zip(full, linked, strict=True)]
+
+
+def shortcut():
+    """A convolution whose output a shortcut reads every second pixel of, last, beside two with many weights."""
+    samples = Samples(1)
+    layers = [samples.conv2d(samples.tensor((1, 16, 16, 16)), 16, (3, 3), padding=(1, 1, 1, 1))]
+    layers += [samples.conv2d(layers[-1].ofm, 16, (3, 3), padding=(1, 1, 1, 1))]
+    layers += [samples.conv2d(layers[1].ofm, 64, (3, 3), strides=(2, 2), padding=(0, 0, 1, 1))]
+    layers += [samples.conv2d(layers[-1].ofm, 64, (3, 3), padding=(1, 1, 1, 1))]
+    layers += [samples.conv2d(layers[1].ofm, 64, (1, 1), strides=(2, 2))]
+    layers += [samples.add(layers[3].ofm, layers[4].ofm)]
+    return graph_of([layers[0].ifm], layers, [layers[-1].ofm])
+
+
+def test_windows_that_lie_apart_need_what_all_of_the_pixels_around_them_are_made_of():
+    _, first, _, _, last, _ = shortcut().layers
+    need = read(last, all_of(last.ofm), first.ofm)
+    assert need.least == (8, 8, 16)
+    assert not need.all
+    assert read(first, need, first.ifm).all
+
+
+def test_weights_beside_a_late_shortcut_are_finished_behind_what_they_need():
+    graph = shortcut()
+    slow = replace(REFERENCE, weight_memory=4096, dma_width=1)
+    before = least_alone(graph.layers[:1], slow)  # of the second one and those behind, each channel may be for itself
+    behind = 64 * (9 * 64 + 12) + 64 * (9 * 16 + 12) + 64 * (16 + 12) - slow.weight_memory
+    assert before + behind < cycles_bound(graph, slow) <= timeline(plan_region(graph, slow), slow).total
+    curves = prefetch._needed(graph, slow)
+    assert [np.flatnonzero(flags).tolist() for flags in curves[4]] == [[0], []]
 
 
 def test_weights_take_as_many_copies_as_weight_memory_needs():

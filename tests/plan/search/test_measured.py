@@ -6,9 +6,15 @@ from plan_samples import Samples, accelerator, graph_of
 
 from byoc_hw.accelerator import TuningSpace
 from byoc_hw.graph import Graph
+from byoc_hw.plan.array.mapped import map_graph
 from byoc_hw.plan.search import measured
-from byoc_hw.plan.search.planner import mappings, packings
-from byoc_hw.plan.tune.nearby import own_layout
+from byoc_hw.plan.search.alike import Known
+from byoc_hw.plan.search.grouping import Grouping
+from byoc_hw.plan.search.measured import MeasuredRuns
+from byoc_hw.plan.search.planner import best_layout, mappings, packings
+from byoc_hw.plan.tune import nearby
+from byoc_hw.plan.tune.nearby import in_runs, own_layout
+from byoc_hw.plan.tune.space import SearchSpace
 
 
 def test_layers_alone_take_no_fewer_cycles_than_their_bound_though_the_rows_of_their_band_are_packed():
@@ -23,3 +29,44 @@ def test_layers_alone_take_no_fewer_cycles_than_their_bound_though_the_rows_of_t
     plain = replace(hardware, tuning=TuningSpace(swap=False, hold=False, pack=False))
     for index, layer in enumerate(graph.layers):
         assert measured._least_alone(index, packed) <= own_layout(Graph.of_layer(layer), plain).cycles
+
+
+def large_weights():
+    """Convolutions whose weights have no room together, on an accelerator whose DMA is slow."""
+    samples = Samples()
+    first = samples.conv2d(samples.tensor((1, 16, 16, 24)), 48, (3, 3), padding=(1, 1, 1, 1))
+    second = samples.conv2d(first.ofm, 48, (3, 3), padding=(1, 1, 1, 1))
+    graph = graph_of([first.ifm], [first, second, samples.add(second.ofm, first.ofm)], [])
+    graph = replace(graph, outputs=(graph.layers[-1].ofm,))
+    return graph, accelerator(12 * 1024, 16 * 1024, dma_width=2, array_rows=16, array_columns=16)
+
+
+def test_runs_near_the_fastest_are_measured():
+    graph, hardware = large_weights()
+    mapped, alone = map_graph(graph, hardware), nearby._alone(hardware)
+    found = [
+        MeasuredRuns(mapped, alone, near, Known())
+        for near in (lambda _, __: (), nearby._near(SearchSpace(graph, hardware)))
+    ]
+    for one in found:
+        one.best(None)
+    assert found[1].cycles < found[0].cycles
+
+
+def test_what_is_measured_is_doubted():
+    """Others that were estimated to take a little longer may take less."""
+    graph, hardware = large_weights()
+    grouping = Grouping(map_graph(graph, hardware)).further()
+    known = grouping.path()
+    for one in known:
+        grouping.correct(one.key, one.cycles, one.group)
+    assert grouping.path() == known
+    assert not {one.key for one in grouping.path(1000)} & {one.key for one in known}
+
+
+def test_runs_of_a_plan_far_from_the_bound_are_measured_though_layers_alone_take_longer(monkeypatch):
+    graph, hardware = large_weights()
+    found = best_layout(graph, hardware)
+    monkeypatch.setattr(nearby, "least_one_by_one", lambda mapped: found.cycles)
+    assert not in_runs(found, far=found.cycles)
+    assert in_runs(found, far=found.cycles - 1)

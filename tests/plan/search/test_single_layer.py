@@ -7,6 +7,7 @@ import pytest
 from plan_samples import Samples, accelerator, graph_of
 
 from byoc_hw.accelerator import KIB, REFERENCE
+from byoc_hw.params.pack import PARAMS_BYTES
 from byoc_hw.plan.array.kinds import geometry
 from byoc_hw.plan.array.mapped import map_graph
 from byoc_hw.plan.array.tiling import Tiler, TilingCost, tile_geometry
@@ -58,6 +59,13 @@ def test_most_depth_is_the_last_slice_that_fits(memory, weights, whole, inputs):
     tiler = Tiler(layer, geometry(layer), accelerator(memory, weights), inputs=inputs)
     deeper = [Tiling(1, 6, 4, depth, whole_ifm=whole) for depth in range(1, 40)]
     assert tiler.most_depth(deeper[-1]) == sum(map(tiler.fits, deeper))
+
+
+def test_blocks_of_weights_lie_beside_the_parameters_of_all_channels_once():
+    layer = Samples().conv2d(Samples().tensor((1, 12, 6, 16)), 16, padding=(1, 1, 1, 1))
+    room = 16 * PARAMS_BYTES + 2 * (8 * 3 * 3 * 8)
+    tilers = [Tiler(layer, geometry(layer), accelerator(5000, weights), blocks=2) for weights in (room - 1, room)]
+    assert [tiler.fits(Tiling(4, 6, 8, 8)) for tiler in tilers] == [False, True]
 
 
 def test_cost_is_the_same_whatever_memories_the_layer_was_tiled_for_before():

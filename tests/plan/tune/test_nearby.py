@@ -138,9 +138,9 @@ def test_a_mapping_whose_jobs_alone_take_longer_than_a_plan_of_another_is_not_se
     packed = []
 
     class Noted(MeasuredRuns):
-        def __init__(self, mapped, alone, known):
+        def __init__(self, mapped, *others):
             packed.append(bool(mapped.mapping.packed))
-            super().__init__(mapped, alone, known)
+            super().__init__(mapped, *others)
 
     monkeypatch.setattr(nearby, "_LONG", 0)
     monkeypatch.setattr(nearby, "MeasuredRuns", Noted)
@@ -158,9 +158,9 @@ def test_both_mappings_are_searched_where_the_dma_takes_longer_than_the_jobs(mon
     known = []
 
     class Noted(MeasuredRuns):
-        def __init__(self, mapped, alone, known_):
-            known.append(known_)
-            super().__init__(mapped, alone, known_)
+        def __init__(self, mapped, *others):
+            known.append(others[-1])
+            super().__init__(mapped, *others)
 
     monkeypatch.setattr(nearby, "_LONG", 0)
     monkeypatch.setattr(nearby, "MeasuredRuns", Noted)
