@@ -3,7 +3,8 @@
 Two copies between the same places are one where the second goes on where the first ends. Of two blocks of weights that
 are loaded one after the other, also of two layers, the second is moved behind the first, in flash and in weight memory.
 Images of packed rows of one size can lie one behind the other, with one row of zero points between them: a copy fills
-what is around all of them. What makes the plan no slower is kept.
+what is around all of them. Or the second lies where the first was, and what is around it is still there. What makes the
+plan no slower is kept.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
 from byoc_hw.plan.order.copies import Order, order
 from byoc_hw.plan.place.local import place_local
-from byoc_hw.plan.steps import FLASH, Address, Copy
+from byoc_hw.plan.steps import ACTIVATIONS, FLASH, Address, Copy
 from byoc_hw.plan.work.flash import FlashImage
 from byoc_hw.plan.work.halves import touches
 from byoc_hw.plan.work.merges import (
@@ -29,10 +30,10 @@ from byoc_hw.plan.work.merges import (
     one_copy,
     writes_rows,
 )
-from byoc_hw.plan.work.ops import LocalBuffer, Op
+from byoc_hw.plan.work.ops import LocalBuffer, Op, activations
 
 MOST_JOINED = 4000
-"""The copies and jobs that are ordered in all."""
+"""The copies and jobs that are ordered for each kind of copies."""
 
 
 @dataclass(frozen=True)
@@ -47,16 +48,20 @@ class OrderedWork:
 
 def joined(start: OrderedWork, accelerator: Accelerator) -> OrderedWork:
     """The work with fewer copies, and its order: of no more cycles than before."""
-    left = MOST_JOINED
-    for pairs, join in ((_blocks, _with_block), (_images, _with_image), (_neighbours, _with_copy)):
-        tried: set[tuple[Op, Op]] = set()
+    for pairs, join in (
+        (_blocks, _with_block),
+        (_filled_again, _in_place),
+        (_images, _with_image),
+        (_neighbours, _with_copy),
+    ):
+        left, tried = MOST_JOINED, set[tuple[Op, Op]]()
         while (
             pair := next((one for one in pairs(start, accelerator) if _ops(start, one) not in tried), None)
         ) is not None:
             tried.add(_ops(start, pair))
             left -= len(start.ops)
             if left < 0:
-                return start
+                break
             with suppress(PlanError):  # a block of both may not fit weight memory
                 found = join(start, pair, accelerator)
                 start = found if found.order.cycles <= start.order.cycles else start
@@ -119,6 +124,46 @@ def _from(op: Op, moved: Callable[[int], int]) -> Op:
 
 
 # ---------------------------------------------------------------- room around images
+
+
+def _filled_again(work: OrderedWork, accelerator: Accelerator) -> Iterator[CopyPair]:
+    """Copies that fill two buffers of one size with the same at the same place, the second of which is used when the
+    first no longer is."""
+    used = _used(work.ops)
+    last: dict[tuple[object, ...], int] = {}
+    for index, op in enumerate(work.ops):
+        step, filling = op.step, work.flash.filling(op.step)
+        if not isinstance(step, Copy) or filling is None or step.target.space != ACTIVATIONS:
+            continue
+        buffer = op.local["target"]
+        key = buffer.nbytes, step.target.offset, step.target_stride, step.nbytes, filling
+        if key in last and used[work.ops[last[key]].local["target"]][1] < used[buffer][0]:
+            yield last[key], index
+        last[key] = index
+
+
+def _used(ops: Sequence[Op]) -> dict[LocalBuffer, tuple[int, int]]:
+    """The first and the last operation that uses each buffer."""
+    found: dict[LocalBuffer, tuple[int, int]] = {}
+    for index, op in enumerate(ops):
+        for buffer in op.local.values():
+            found[buffer] = found.get(buffer, (index, index))[0], index
+    return found
+
+
+def _in_place(work: OrderedWork, pair: CopyPair, accelerator: Accelerator) -> OrderedWork:
+    """The second buffer where the first was, in which nothing else writes what was filled."""
+    one, other = _ops(work, pair)
+    for op in work.ops:
+        if op is not one and op is not other and any(writes_rows(op, fill) for fill in (one, other)):
+            raise PlanError("nothing else writes what is filled once")
+    first, second = one.local["target"], other.local["target"]
+    buffer = activations(f"{first.name} + {second.name}", first.nbytes)
+    ops = [op for op in work.ops if op is not other]
+    for old in (first, second):
+        ops = [in_buffer(op, old, buffer, 0) for op in ops]
+    places = place_local(ops, accelerator)
+    return replace(work, ops=tuple(ops), places=places, order=order(ops, places))
 
 
 def _images(work: OrderedWork, accelerator: Accelerator) -> Iterator[CopyPair]:

@@ -46,7 +46,7 @@ _GAIN = 0.999
 _DOUBT = 1.15
 """How much slower the groups that are measured are taken to be than others that are estimated, in further rounds."""
 
-_DOUBTFUL = 3
+_DOUBTFUL = 1
 """So many of these are made with each grouping."""
 
 _NEAR = 1.1

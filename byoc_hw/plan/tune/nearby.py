@@ -2,8 +2,9 @@
 
 What the planner estimates leaves out when exactly a copy has to be there. Here the plan is laid out, and for the
 layers at which the array waits other blocks of weights, numbers of stripes, neighbours in a group and tensors that
-stay are tried. The first choices that take fewer cycles are where the next ones start. The work is limited by the
-copies and jobs that are laid out, so that the outcome is the same on every machine.
+stay are tried, those first that promise the most for what the array waits for. Choices that take fewer cycles are
+where the next ones start. The work is limited by the copies and jobs that are laid out, so that the outcome is the same
+on every machine.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from heapq import nsmallest
 from itertools import chain
 from math import inf
@@ -31,6 +33,7 @@ from byoc_hw.plan.search.planner import ENOUGH, laid_out, map_choices, mappings,
 from byoc_hw.plan.search.single_layer import tilings
 from byoc_hw.plan.stages import Layout, laid_out_both_ways, lay_out
 from byoc_hw.plan.tune.space import SearchSpace
+from byoc_hw.plan.work.merges import loads_weights
 
 MOST_WORK = 3000
 """The copies and jobs that are laid out in all."""
@@ -246,7 +249,7 @@ def _near(space: SearchSpace) -> Near:
         span = choices.spans[at]
         yield from map(space.canonical, _stripes(space, choices, at, *span))
         if choices.groups[at].tiling is None:
-            yield from map(space.canonical, _cuts(space, choices, *span))
+            yield from map(space.canonical, _cuts(space, choices, at, *span))
 
     return near
 
@@ -259,36 +262,71 @@ def better_nearby(found: Layout, bound: int) -> Layout:
 
 def _nearby(found: Layout, bound: int, work: int) -> list[Layout]:
     """The plans that were tried near one that was found, after so many copies and jobs. The best one is the last."""
-    seen = [found]
     if not found.order.jobs or found.cycles <= NEAR * bound or 2 * len(found.work.ops) > work:
-        return seen
-    space = SearchSpace(found.mapped.graph, found.mapped.accelerator)
-    left, tried = work, {space.canonical(found.choices)}
-    improved = True
-    while improved:
-        improved, too_large = False, list[Choices]()
-        for moved in chain(choices_nearby(space, found), _in_turn(found, too_large)):
-            choices = space.canonical(moved)
-            if choices in tried:
-                continue
-            tried.add(choices)
-            left -= len(found.work.ops)
-            if left < 0:
-                return [*seen, found]
-            try:
-                other = lay_out(
-                    space.groups_of(choices).mapped, choices, most=2 * len(found.work.ops) + 100, below=found.cycles
-                )
-            except PlanError:
-                too_large.append(choices)
-                continue
-            seen.append(other)
-            if other.cycles < found.cycles and _cost(other) < _cost(found):
-                found, improved = other, True
-                if found.cycles <= NEAR * bound:
-                    return [*seen, found]
-                break
-    return [*seen, found]
+        return [found]
+    search = _Nearby(found, bound, work)
+    search.improve()
+    return [*search.seen, search.best]
+
+
+class _Nearby:
+    """Goes through choices near the best plan so far again and again, until none of them is better, or after so much
+    `work`. What is better is the best plan for those that follow."""
+
+    def __init__(self, start: Layout, bound: int, work: int) -> None:
+        self.best, self.seen = start, [start]
+        self._space = SearchSpace(start.mapped.graph, start.mapped.accelerator)
+        self._enough, self._left = NEAR * bound, work
+        self._tried = {self._space.canonical(start.choices)}
+        self._too_large: list[Choices] = []
+
+    def improve(self) -> None:
+        before = None
+        while self.best is not before and not self._ended:
+            before = self.best
+            for moves in (*choices_by_kind(self.best), self._in_turn):
+                while self._is_better(moves):
+                    pass
+
+    @property
+    def _ended(self) -> bool:
+        return self._left < 0 or self.best.cycles <= self._enough
+
+    def _is_better(self, moves: NearbyChoices) -> bool:
+        """Whether one of some choices near the best plan is better: the first one is the best then."""
+        for choices in moves(self._space, self.best):
+            if self._ended or self._takes(choices):
+                return not self._ended
+        return False
+
+    def _takes(self, moved: Choices) -> bool:
+        choices, best = self._space.canonical(moved), self.best
+        if choices in self._tried:
+            return False
+        self._tried.add(choices)
+        self._left -= len(best.work.ops)
+        if self._left < 0:
+            return False
+        try:
+            mapped = self._space.groups_of(choices).mapped
+            other = lay_out(mapped, choices, most=2 * len(best.work.ops) + 100, below=best.cycles)
+        except PlanError:
+            self._too_large.append(choices)
+            return False
+        self.seen.append(other)
+        if other.cycles >= best.cycles or _cost(other) >= _cost(best):
+            return False
+        self.best, self._too_large = other, []
+        return True
+
+    def _in_turn(self, space: SearchSpace, found: Layout) -> Iterator[Choices]:
+        """Choices that did not fit, with new groups whose stripes are copied and computed in turn, as a whole or in
+        pieces: these take less local memory."""
+        known = found.choices.groups
+        for choices in list(self._too_large):
+            for pieces in PIECES:
+                groups = (one if one in known else replace(one, overlap=False, pieces=pieces) for one in choices.groups)
+                yield replace(choices, groups=tuple(groups))
 
 
 _COPYING = 16
@@ -304,49 +342,59 @@ def _cost(layout: Layout) -> float:
     return layout.cycles + copying / _COPYING + _OPERATION * len(layout.work.ops)
 
 
+NearbyChoices = Callable[[SearchSpace, Layout], Iterator[Choices]]
+"""Choices of one kind near those of a plan."""
+
+GroupChoices = Callable[[SearchSpace, Choices, int, int, int], Iterator[Choices]]
+"""Such choices for a group: its number, its first layer, and the first one behind it."""
+
+
 def choices_nearby(space: SearchSpace, found: Layout) -> Iterator[Choices]:
-    """Choices near those of a plan: all weights in smaller blocks, layers in tiles and bands of rows that take the
-    array fewer cycles, then those of the groups at which the array waits the longest come first. Other bands come last.
-    """
-    spans, waits = found.choices.spans, waits_of(found)
-    yield from _all_cuts(found)
-    yield from _in_tiles(found)
-    faster, slower = _bands(space, found)
-    yield from faster
-    order = sorted(range(len(spans)), key=lambda at: -sum(waits[slice(*spans[at])]))
-    for at in order:
-        if sum(waits[slice(*spans[at])]):
-            yield from _cuts(space, found.choices, *spans[at])
-            yield from _stripes(space, found.choices, at, *spans[at])
-            yield from _joins(space, found.choices, at)
-            yield from _holds(space, found.choices, at, *spans[at])
-    yield from slower
+    """Choices near those of a plan."""
+    for choices in choices_by_kind(found):
+        yield from choices(space, found)
 
 
-def _in_turn(found: Layout, too_large: Sequence[Choices]) -> Iterator[Choices]:
-    """Choices that did not fit, with new groups whose stripes are copied and computed in turn, as a whole or in pieces:
-    these take less local memory. The list grows while the moves before these are tried."""
-    known = found.choices.groups
-    for choices in too_large:
-        for pieces in PIECES:
-            groups = (one if one in known else replace(one, overlap=False, pieces=pieces) for one in choices.groups)
-            yield replace(choices, groups=tuple(groups))
+def choices_by_kind(found: Layout) -> Iterator[NearbyChoices]:
+    """Choices near those of a plan, or of one like it: all weights in smaller blocks, layers in tiles and bands of rows
+    that take the array fewer cycles, then those of groups, by what they promise. Other bands come last."""
+    yield from (_all_cuts, _in_tiles, partial(_bands, faster=True))
+    of_weights, waits = waits_of(found, weights=True), waits_of(found)
+    ranked: list[tuple[float, int, GroupChoices]] = []
+    for first, stop in found.choices.spans:
+        all_waits, for_weights = sum(waits[first:stop]), sum(of_weights[first:stop])
+        for kind, (one, other) in _WORTH.items():
+            ranked.append((one * for_weights + other * (all_waits - for_weights), first, kind))
+    for worth, first, kind in sorted(ranked, key=lambda one: -one[0]):
+        if worth:
+            yield partial(_at, first, kind)
+    yield partial(_bands, faster=False)
 
 
-def waits_of(found: Layout) -> list[int]:
-    """Cycles in which the array has nothing to do, by the layer of the job before which, or behind which, it has."""
+def _at(layer: int, changes: GroupChoices, space: SearchSpace, found: Layout) -> Iterator[Choices]:
+    """Other choices for the group of a layer."""
+    spans = found.choices.spans
+    at = next(number for number, (_, stop) in enumerate(spans) if layer < stop)
+    yield from changes(space, found.choices, at, *spans[at])
+
+
+def waits_of(found: Layout, *, weights: bool = False) -> list[int]:
+    """Cycles in which the array has nothing to do, by the layer of the job before which, or behind which, it has. Of
+    `weights` those alone before jobs that a copy of weights ends before."""
     waits = [0] * len(found.mapped.mapping.layers)
     ops, order = found.work.ops, found.order
     now = 0
     for index in order.jobs:
-        waits[ops[index].layer] += order.start[index] - now
+        start = order.start[index]
+        if not weights or any(order.end[one] == start and loads_weights(ops[one]) for one in order.before[index]):
+            waits[ops[index].layer] += start - now
         now = order.end[index]
-    if order.copies:
+    if order.copies and not weights:
         waits[min(ops[order.copies[-1]].layer, len(waits) - 1)] += order.cycles - now  # also one behind all layers
     return waits
 
 
-def _all_cuts(found: Layout) -> Iterator[Choices]:
+def _all_cuts(space: SearchSpace, found: Layout) -> Iterator[Choices]:
     """The weights of all layers in smaller blocks: where the DMA is busy for long, more of them have room ahead of the
     array, though it waits for the last ones alone."""
     layers, accelerator = found.mapped.mapping.layers, found.mapped.accelerator
@@ -355,20 +403,20 @@ def _all_cuts(found: Layout) -> Iterator[Choices]:
             yield replace(found.choices, blocks=tuple(cut(layer, accelerator, share) for layer in layers))
 
 
-def _bands(space: SearchSpace, found: Layout) -> tuple[list[Choices], list[Choices]]:
-    """One of several bands packed, or not packed: where that takes the array fewer cycles, and where it does not. A
+def _bands(space: SearchSpace, found: Layout, *, faster: bool) -> Iterator[Choices]:
+    """One of several bands packed, or not packed: where that takes the array fewer cycles, or where it does not. A
     single band was tried in both ways."""
     options = [replace(found.choices, packed=found.choices.packed ^ {band}) for band in space.packable]
     cycles = {one: space.groups_of(one).mapped.array_cycles for one in (options if len(options) > 1 else ())}
-    ranked, now = sorted(cycles, key=cycles.__getitem__), found.mapped.array_cycles
-    return [one for one in ranked if cycles[one] < now], [one for one in ranked if cycles[one] >= now]
+    now = found.mapped.array_cycles
+    yield from (one for one in sorted(cycles, key=cycles.__getitem__) if (cycles[one] < now) == faster)
 
 
 _TILE_SHARES = (2, 1)
 """Tiles that have room at a time, and blocks of weights."""
 
 
-def _in_tiles(found: Layout) -> Iterator[Choices]:
+def _in_tiles(space: SearchSpace, found: Layout) -> Iterator[Choices]:
     """A layer by itself in tiles, where that saves more cycles of jobs than its copies take: rows of a band may be
     packed for other layers. The one that saves the most comes first."""
     mapped, choices = found.mapped, found.choices
@@ -401,13 +449,13 @@ def _saved_in_tiles(mapped: MappedGraph, index: int) -> float:
     return mapped.cycles_of(index) - least_jobs(index, mapped) - copied
 
 
-def _cuts(space: SearchSpace, choices: Choices, first: int, stop: int) -> Iterator[Choices]:
+def _cuts(space: SearchSpace, choices: Choices, at: int, first: int, stop: int) -> Iterator[Choices]:
     """Other blocks of weights for a layer of a group: the next larger and smaller ones."""
     for index in range(first, stop):
         layer = space.groups_of(choices).layers[index]
         options = sorted({*space.blocks(layer), choices.blocks[index]}, key=_size)
-        at = options.index(choices.blocks[index])
-        for other in (at - 1, at + 1, at - 2):
+        here = options.index(choices.blocks[index])
+        for other in (here - 1, here + 1, here - 2):
             if 0 <= other < len(options):
                 blocks = (*choices.blocks[:index], options[other], *choices.blocks[index + 1 :])
                 yield replace(choices, blocks=blocks)
@@ -449,26 +497,42 @@ def _next_to(options: Sequence[int], value: int) -> list[int]:
     return [options[at] for at in (here + 1, here - 1) if 0 <= at < len(options)]
 
 
-def _joins(space: SearchSpace, choices: Choices, at: int) -> Iterator[Choices]:
+def _pairs(space: SearchSpace, choices: Choices, at: int, first: int, stop: int) -> Iterator[Choices]:
+    """A group together with the one before it, or the one behind it, in stripes, and with all that stays for one of
+    them."""
+    within = space.groups_of(choices)
+    for one in (at - 1, at):
+        pair = choices.groups[one : one + 2] if one >= 0 else ()
+        if len(pair) < 2:
+            continue
+        begin, end = choices.spans[one][0], choices.spans[one + 1][1]
+        least = max(2, *(group.stripes for group in pair))
+        options = [count for count in within.stripes(begin, end) if count >= least]
+        if within.may_group(begin, end) and options:
+            joined = Group(end - begin, options[0], pair[0].held | pair[1].held)
+            yield replace(choices, groups=(*choices.groups[:one], joined, *choices.groups[one + 2 :]))
+
+
+def _joins(space: SearchSpace, choices: Choices, at: int, first: int, stop: int) -> Iterator[Choices]:
     """A group together with some of its neighbours, or in two."""
-    within, spans = space.groups_of(choices), choices.spans
+    spans, within = choices.spans, space.groups_of(choices)
     for one, other in _around(at, len(spans), space.limits.longest_group):
-        (first, _), (_, stop) = spans[one], spans[other]
+        begin, end = spans[one][0], spans[other][1]
         groups = choices.groups[one : other + 1]
-        if not within.may_group(first, stop):
+        if not within.may_group(begin, end):
             continue
         least = max(2, *(group.stripes for group in groups))
         passing = frozenset.intersection(*(group.held for group in groups))
-        for stripes in [count for count in within.stripes(first, stop) if count >= least][:3]:
+        for stripes in [count for count in within.stripes(begin, end) if count >= least][:3]:
             for held in (passing, frozenset().union(*(group.held for group in groups))):
-                joined = Group(stop - first, stripes, held, overlap=True, resident=True)
+                joined = Group(end - begin, stripes, held, overlap=True, resident=True)
                 yield replace(choices, groups=(*choices.groups[:one], joined, *choices.groups[other + 1 :]))
-        between = frozenset(within.storages.of[layer.ofm].index for layer in within.layers[first : stop - 1])
+        between = frozenset(within.storages.of[layer.ofm].index for layer in within.layers[begin : end - 1])
         held = frozenset().union(*(group.held for group in groups)) - between
-        for slices in reversed(within.row_slices(first, stop)) if least == 2 else ():  # weights come in turn, too
-            joined = Group(stop - first, 1, held, overlap=True, resident=True, slices=slices)
+        for slices in reversed(within.row_slices(begin, end)) if least == 2 else ():  # weights come in turn, too
+            joined = Group(end - begin, 1, held, overlap=True, resident=True, slices=slices)
             yield replace(choices, groups=(*choices.groups[:one], joined, *choices.groups[other + 1 :]))
-    group, (first, stop) = choices.groups[at], spans[at]
+    group = choices.groups[at]
     for middle in range(first + 1, stop):
         passing = within.touched(first, middle) & within.live(middle, stop)
         held = group.held | passing if space.limits.hold else group.held
@@ -488,3 +552,13 @@ def _holds(space: SearchSpace, choices: Choices, at: int, first: int, stop: int)
     group = choices.groups[at]
     for storage in sorted(space.groups_of(choices).live(first, stop)) if space.limits.hold else ():
         yield choices.with_group(at, replace(group, held=group.held ^ {storage}))
+
+
+_WORTH: dict[GroupChoices, tuple[float, float]] = {
+    _cuts: (1, 0.5),
+    _pairs: (0.5, 1),
+    _stripes: (0.5, 1),
+    _joins: (0.02, 0.05),
+    _holds: (0.02, 0.05),
+}
+"""What kinds of choices promise for a group: parts of the cycles for which the array waits for weights, and others."""

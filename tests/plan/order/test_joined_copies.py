@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from plan_check import check
 from plan_choices import estimated
-from plan_samples import Samples, graph_of
+from plan_samples import Samples, activation, graph_of
 
 from byoc_hw.accelerator import KIB, REFERENCE
 from byoc_hw.plan.choices import Group
@@ -98,4 +98,29 @@ def test_the_room_around_images_of_one_size_is_filled_in_one_copy():
         for one in (plain, fine)
     ]
     assert len(fills[1]) == len(fills[0]) - 2  # of three images; the input's is filled with its rows
+    assert fine.cycles < plain.cycles
+
+
+class AlikeSamples(Samples):
+    """All tensors have one zero point."""
+
+    def tensor(self, shape, data=None):
+        return activation(self.name("tensor"), shape, zero_point=-5, data=data)
+
+
+def test_the_room_around_an_image_where_another_one_was_is_not_filled_again():
+    """Between two images that windows read lies one of which single pixels are read: the first is not used then."""
+    samples = AlikeSamples()
+    layers = [samples.conv2d(samples.tensor((1, 8, 8, 8)), 8, (1, 1))]
+    for _ in range(2):
+        layers.append(samples.conv2d(layers[-1].ofm, 8, (3, 3), padding=(1, 1, 1, 1)))
+        layers.append(samples.conv2d(layers[-1].ofm, 8, (1, 1)))
+    graph = graph_of([layers[0].ifm], layers, [layers[-1].ofm])
+    hardware = replace(SLOW, packed_rows=True, dma_width=8, activation_memory=2 * KIB)
+    groups = tuple(Group(1, held=frozenset({index, index + 1})) for index in range(5))
+    plain, fine = laid_out(graph, hardware, groups=groups, blocks=(None,) * 5, packed=frozenset({0}))
+    around = [
+        [step for step in stored(one) if step.source.space == FLASH and step.nbytes == 10 * 8] for one in (plain, fine)
+    ]
+    assert list(map(len, around)) == [2, 1]  # above and below an image: a row with its padding, and one pixel more
     assert fine.cycles < plain.cycles

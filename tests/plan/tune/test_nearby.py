@@ -98,6 +98,45 @@ def test_layers_are_grouped_where_the_outputs_would_be_stored_at_the_end():
     assert found.cycles < 0.95 * estimated.cycles
 
 
+def late_rows():
+    """The input takes longer to load than the first layer has to compute. The layer that reads it has no weights."""
+    samples = Samples()
+    first = samples.conv2d(samples.tensor((1, 48, 48, 4)), 8, (3, 3), (2, 2), (1, 1, 1, 1))
+    layers = [first, samples.depthwise(first.ofm, (3, 3), padding=(1, 1, 1, 1))]
+    for _ in range(3):
+        layers.append(samples.conv2d(layers[-1].ofm, 8, (1, 1)))
+    return graph_of([first.ifm], layers, [layers[-1].ofm])
+
+
+def test_a_layer_that_waits_for_its_input_takes_turns_with_the_next_one(monkeypatch):
+    graph, hardware = late_rows(), replace(REFERENCE, dma_width=2)
+    found = best_layout(graph, hardware)
+    monkeypatch.setattr(nearby, "MOST_WORK", 10 * len(found.work.ops))
+    assert found.choices.groups[0].layers == 1
+    better = better_nearby(found, 0)
+    assert better.choices.groups[0].layers == 2
+    assert better.cycles < 0.97 * found.cycles
+
+
+def test_behind_a_better_plan_the_search_goes_on_where_it_was(monkeypatch):
+    graph = late_weights()
+    start = best_layout(graph, SLOW)
+    better = better_nearby(start, 0).choices
+    kinds = []
+
+    def kind(name, *found):
+        def choices(space, layout):
+            kinds.append(name)
+            yield from found
+
+        return choices
+
+    given = (kind("first"), kind("better", better), kind("last"))
+    monkeypatch.setattr(nearby, "choices_by_kind", lambda layout: given)
+    assert better_nearby(start, 0).choices == better
+    assert kinds == ["first", "better", "better", "last", "first", "better", "last"]
+
+
 @pytest.mark.slow
 @given(regions())
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
@@ -212,6 +251,7 @@ def test_one_of_several_bands_is_packed_or_not(packed):
     graph = graph_of([ifm], [one, half, other], [other.ofm])
     space = SearchSpace(graph, REFERENCE)
     choices = Choices((False,) * len(space.unswapped), (Group(3),), (None,) * 3, packed=packed)
-    faster, slower = nearby._bands(space, lay_out(space.groups_of(choices).mapped, choices))
+    layout = lay_out(space.groups_of(choices).mapped, choices)
+    faster, slower = (nearby._bands(space, layout, faster=which) for which in (True, False))
     assert {*faster} == {replace(choices, packed=packed | {band}) for band in {0, 1} - packed}
     assert {*slower} == {replace(choices, packed=packed - {band}) for band in packed}
