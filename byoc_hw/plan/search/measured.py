@@ -44,10 +44,10 @@ _GAIN = 0.999
 """Further rounds are made while each leaves at most this part of the cycles that there were before it."""
 
 _DOUBT = 1.15
-"""How much slower the groups that are measured are taken to be than others that are estimated, in further rounds."""
+"""How much slower the groups that are measured are taken to be than others that are estimated, in one more round."""
 
-_DOUBTFUL = 1
-"""So many of these are made with each grouping."""
+_FAR = 1.15
+"""How far from the cycles of all jobs the fastest runs are for which that round is made, and others near them tried."""
 
 _NEAR = 1.1
 """How near the cycles of its jobs a run is good enough."""
@@ -124,12 +124,12 @@ class MeasuredRuns:
             gains = not 0 < _GAIN * before < cycles
             if not (any(measured) or alone) or (number >= _SURE and not gains):
                 break
-        for grouping in self._groupings:
-            for _ in range(_DOUBTFUL):
-                if not self._estimated(grouping, _DOUBT):
-                    break
+        far = self.cycles > _FAR * self.mapped.array_cycles
+        for grouping in self._groupings if far else ():
+            self._estimated(grouping, _DOUBT)
         self._in_pieces()
-        self._nearby()
+        if far:
+            self._nearby()
         found = (self._shortest({}, halos=halos) for halos in (True, False))
         return list(dict.fromkeys(self._choices(runs) for runs in found if runs is not None))
 
