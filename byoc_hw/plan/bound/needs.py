@@ -207,6 +207,11 @@ def _seen(axis: Axis, spans: Spans) -> Spans | None:
         at = min(max(axis.before, 0), axis.kernel - 1) - axis.before  # the same place of each window
         if at < 0 or (axis.ofm - 1) * axis.stride + at >= axis.ifm:
             return None
-        return Spans(spans.first * axis.stride + at, last * axis.stride + at + 1, step)
+        return _where_any(spans, spans.first * axis.stride + at, last * axis.stride + at + 1, step)
     first = np.maximum(spans.first * axis.stride - axis.before, 0)
-    return Spans(first, np.minimum(last * axis.stride - axis.before + axis.kernel, axis.ifm))
+    return _where_any(spans, first, np.minimum(last * axis.stride - axis.before + axis.kernel, axis.ifm))
+
+
+def _where_any(spans: Spans, first: npt.NDArray[np.int64], stop: npt.NDArray[np.int64], step: int = 1) -> Spans:
+    """These spans at all places where others have something: what lies in padding reads nothing."""
+    return Spans(first, np.where(spans.counts > 0, stop, first), step)
