@@ -32,6 +32,7 @@ from byoc_hw.plan.search.measured import Alone, MeasuredRuns, Near, least_jobs, 
 from byoc_hw.plan.search.planner import ENOUGH, laid_out, map_choices, mappings, packings, promise
 from byoc_hw.plan.search.single_layer import tilings
 from byoc_hw.plan.stages import Layout, laid_out_both_ways, lay_out
+from byoc_hw.plan.steps import SCRATCH
 from byoc_hw.plan.tune.space import SearchSpace
 from byoc_hw.plan.work.merges import loads_weights
 
@@ -70,7 +71,7 @@ def _own_layout(graph: Graph, accelerator: Accelerator, bound: int) -> Layout:
     found = _fastest(tried)
     if found.cycles > NEAR * bound and len(graph.layers) > 1:
         runs = in_runs(found, far=_FAR * bound)
-        found, tried = min([found, *runs], key=_cycles), [*tried, *runs]
+        found, tried = _fastest([*runs, found]), [*tried, *runs]
     return found if found.cycles <= NEAR * bound else cut_finely(found, tried)
 
 
@@ -122,11 +123,12 @@ def cut_finely(found: Layout, tried: Sequence[Layout]) -> Layout:
         if min(map(_cycles, some)) <= _AS_FAST * found.cycles:
             whole = [one for one in some if all(group.pieces == 1 for group in one.choices.groups)]  # can be cut more
             plans += nsmallest(_FAST, some, _cycles) + nsmallest(_FAST, whole, _cycles) + nsmallest(_BUSY, some, _least)
-    best = found
-    for one in {plan.choices: plan for plan in plans}.values():
-        if not one.choices.apart and one.order.jobs and 2 * len(one.work.ops) <= MOST_ORDERED:
-            best = min(best, lay_out(one.mapped, replace(one.choices, fine=True)), key=_cycles)
-    return best
+    fine = [
+        lay_out(one.mapped, replace(one.choices, fine=True))
+        for one in {plan.choices: plan for plan in plans}.values()
+        if not one.choices.apart and one.order.jobs and 2 * len(one.work.ops) <= MOST_ORDERED
+    ]
+    return _fastest([*reversed(fine), found])
 
 
 def _cycles(layout: Layout) -> int:
@@ -134,8 +136,15 @@ def _cycles(layout: Layout) -> int:
 
 
 def _fastest(tried: Sequence[Layout]) -> Layout:
-    """The last one of those with the fewest cycles."""
-    return min(reversed(tried), key=_cycles)
+    """The last one of those with the fewest cycles. One that stores nothing between layers is taken within 1 %."""
+    most = NEAR * min(map(_cycles, tried))
+    staying = [one for one in tried if one.cycles <= most and not _spills(one)]
+    return min(reversed(staying or tried), key=_cycles)
+
+
+def _spills(layout: Layout) -> bool:
+    """Whether a plan stores tensors in main memory from layer to layer."""
+    return any(home.address.space == SCRATCH for home in layout.work.homes.values())
 
 
 def _least(layout: Layout) -> int:
