@@ -10,7 +10,6 @@ from plan_samples import Samples, accelerator, graph_of
 from byoc_hw.errors import PlanError
 from byoc_hw.plan.array.parcels import progressions
 from byoc_hw.plan.choices import Choices, Group, from_plain
-from byoc_hw.plan.order.timeline import timeline
 from byoc_hw.plan.region import lay_out_region
 from byoc_hw.plan.steps import Copy
 
