@@ -283,10 +283,13 @@ class Tiler:
         return self.accelerator.whole_words(self.accelerator.activation_memory)
 
     def _weights_fit(self, tiling: Tiling) -> bool:
+        return self.weight_bytes(tiling) <= self.accelerator.weight_memory
+
+    def weight_bytes(self, tiling: Tiling) -> int:
+        """Bytes of weight memory of the blocks that have room at a time, and of parameters beside them."""
         beside = self._weights(tiling)[0] if self.sliced(tiling) else 0
         each = self.block_bytes(tiling)
-        more = (self.blocks - 1) * round_up(each, self.alignment)
-        return beside + more + each <= self.accelerator.weight_memory
+        return beside + (self.blocks - 1) * round_up(each, self.alignment) + each
 
     def cycles(self, tiling: Tiling, tiles: int = 1, blocks: int = 1) -> int:
         """Cycles of all copies and jobs, as `TilingCost.cycles`."""

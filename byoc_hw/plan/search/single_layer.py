@@ -446,7 +446,7 @@ def _too_large(tiler: Tiler) -> str:
     # The narrowest slice is not always the smallest tile: it needs partial sums.
     narrowest = min(accelerator.dma_alignment, window.in_channels)
     tilings = [Tiling(1, 1, 1, depth) for depth in (narrowest, window.in_channels)]
-    sizes = [(tiler.activation_bytes(one), tiler.layout(one).weight_bytes) for one in tilings]
+    sizes = [(tiler.activation_bytes(one), tiler.weight_bytes(one)) for one in tilings]
     activations, weights = min(sizes, key=sum)
     memories = {"activation": (activations, tiler.room), "weight": (weights, accelerator.weight_memory)}
     what, (needed, there) = next(item for item in memories.items() if item[1][0] > item[1][1])

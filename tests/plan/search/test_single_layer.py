@@ -216,3 +216,9 @@ def test_memory_that_has_room_for_one_input_alone_has_no_tilings_for_two():
         for nbytes in range(8, 512, 8)
     ]
     assert found[0] == 0 < found[-1]
+
+
+def test_there_are_no_tilings_where_so_many_blocks_of_weights_do_not_fit():
+    layer = Samples().depthwise(Samples().tensor((1, 5, 8, 16)), padding=(1, 1, 1, 1))
+    hardware = accelerator(528, 64, array_rows=4, array_columns=8)
+    assert [bool(list(tilings(layer, hardware, [(1, blocks)]))) for blocks in (1, 3)] == [True, False]
