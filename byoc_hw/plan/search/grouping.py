@@ -250,6 +250,7 @@ class Grouping:
         those that were corrected are taken for so many times slower: others may take less than is estimated."""
         self._doubt = doubt
         found = self._search(1.0, _KEPT, lambda before, cost, nbytes: before + cost)
+        self._doubt = 1.0
         splits = [] if found is None else found.splits()
         return [
             Estimated(split.group, split.key, self.groups[split.key][0])  # type: ignore[index]
