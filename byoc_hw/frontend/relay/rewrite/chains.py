@@ -85,7 +85,8 @@ def _steps(call: relay.Call) -> Iterator[ChainStep]:
     )
     reads = tuple(value for argument in operands for value in _values(argument))
     is_layer = isinstance(call.op, relay.Function)
-    yield ChainStep(call, reads, plain and is_element_wise(call), _is_8_bit(call), is_layer)
+    inside = plain and is_element_wise(call) and all(_is_by_channel(call, one) for one in _constants(call))
+    yield ChainStep(call, reads, inside, _is_8_bit(call), is_layer)
 
 
 def _parts(values: Iterable[relay.Expr]) -> Iterator[ChainStep]:
@@ -115,7 +116,7 @@ def is_element_wise(call: relay.Call) -> bool:
     """Whether each value of the result depends on the values at its place alone, and on constants by channel."""
     if isinstance(call.op, relay.Function):
         composite = str(call.op.attrs["Composite"]).partition(".")[2]
-        return (composite == "lookup" or all(map(is_element_wise, _plain(call)))) and _reads_by_channel(call)
+        return composite == "lookup" or all(map(is_element_wise, _plain(call)))
     name = operator_name(call)
     kind = getattr(call.op, "get_attr", lambda _: None)("TOpPattern")
     element_wise = name in _QNN or (kind is not None and kind <= _BROADCAST and name not in _OF_ANOTHER_SHAPE)
@@ -124,12 +125,7 @@ def is_element_wise(call: relay.Call) -> bool:
         return False
     of = call.checked_type
     plain = isinstance(of, relay.TensorType) and str(of.dtype) in HOST_TYPES
-    return plain and _reads_by_channel(call)
-
-
-def _reads_by_channel(call: relay.Call) -> bool:
-    """Whether all constants that a call reads itself are by channel."""
-    return all(_is_by_channel(call, one) for one in _constants(call))
+    return plain and all(_is_by_channel(call, one) for one in _constants(call))
 
 
 def _constants(*calls: relay.Call) -> Iterable[relay.Constant]:
