@@ -291,11 +291,10 @@ def _with_numbers(hardware: Hardware, base: Hardware) -> Hardware:
 
 def planned_cycles(pickled: bytes, hardware: Hardware) -> int:
     """The accelerator cycles of a region as `build` plans it. Raises `PlanError` where it has no plan."""
-    with seldom_collected():
-        graph = _region(pickled)
-        if isinstance(hardware, Soc):
-            return plan_on_chip(graph, hardware).cycles
-        return lay_out_region(graph, hardware).cycles
+    graph = _region(pickled)
+    if isinstance(hardware, Soc):
+        return plan_on_chip(graph, hardware).cycles
+    return lay_out_region(graph, hardware).cycles
 
 
 @lru_cache(maxsize=32)

@@ -12,6 +12,7 @@ from byoc_hw.accelerator import REFERENCE, Accelerator
 from byoc_hw.arguments import check_flag, check_type, check_whole, shown
 from byoc_hw.compiler import front_end, partition_for_hwlib, region_rooms
 from byoc_hw.errors import InvalidInput
+from byoc_hw.garbage import seldom_collected
 from byoc_hw.graph import Graph
 from byoc_hw.plan.search.within import Room
 from byoc_hw.plan.tune.rounds import SearchInterrupted, TunedRegion, Watch, fingerprint, tune_region
@@ -58,6 +59,7 @@ class TuningInterrupted(KeyboardInterrupt):
         self.tuning = tuning
 
 
+@seldom_collected()
 def tune(
     mod: tvm.IRModule,
     accelerator: Accelerator | None = None,

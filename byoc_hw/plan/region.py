@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
+from byoc_hw.garbage import seldom_collected
 from byoc_hw.graph import Graph, Layer
 from byoc_hw.objective import Objective
 from byoc_hw.plan.choices import Choices
@@ -22,6 +23,7 @@ from byoc_hw.plan.tune.nearby import own_layout
 from byoc_hw.soc import Hardware, Soc
 
 
+@seldom_collected()
 def plan_region(
     graph: Graph,
     accelerator: Hardware,
@@ -57,6 +59,7 @@ def plan_tiles(graph: Graph, accelerator: Accelerator, choices: Choices | None =
     return written(lay_out_region(graph, accelerator, choices))
 
 
+@seldom_collected()
 def lay_out_region(graph: Graph, accelerator: Accelerator, choices: Choices | None = None) -> Layout:
     """The stages before the steps are written, for inspection. As `plan_tiles`."""
     if accelerator.library is not None:
