@@ -32,7 +32,7 @@ from byoc_hw.plan.work.halo import keepable
 _LONGEST = 4
 """The most layers of a group in the planner; the tuner's limit is in the accelerator's `TuningSpace`."""
 
-_LONGEST_KEEPING = 7
+_LONGEST_KEEPING = 8
 """The same for groups that keep what their stripes share: they compute no more however long they are."""
 
 _BORDER_STRIPES = (1, 2, 4, 6, 8, 16, 24)

@@ -52,7 +52,7 @@ _FAR = 1.15
 _NEAR = 1.1
 """How near the cycles of its jobs a run is good enough."""
 
-_WORK = 6000
+_WORK = 18000
 """The copies and jobs of runs near others that are measured in all."""
 
 _TOO_SLOW = 0.15
