@@ -24,7 +24,7 @@ def sees_one(layer: Layer, tensor: Tensor) -> Extents:
     return least_seen(form.rows), least_seen(form.columns), form.group_channels if form.sums else 1
 
 
-def spans(axis: Axis) -> tuple[Ints, Ints]:
+def _spans(axis: Axis) -> tuple[Ints, Ints]:
     """The inputs along an axis that each output sees: from the first, to one behind the last."""
     first = np.arange(axis.ofm) * axis.stride - axis.before
     return np.clip(first, 0, axis.ifm), np.clip(first + axis.reach, 0, axis.ifm)
@@ -39,7 +39,7 @@ def padded_on_all_sides(layer: Layer) -> bool:
 @lru_cache(maxsize=1024)
 def fewest_seen(axis: Axis) -> Ints:
     """The fewest inputs from the first to the last that outputs in a row see, those at an end: of no outputs to all."""
-    first, stop = spans(axis)
+    first, stop = _spans(axis)
     return np.append(0, np.minimum(stop - first[0], stop[-1] - first[::-1]))
 
 
@@ -47,7 +47,7 @@ def least_seen(axis: Axis) -> int:
     """The number of outputs that see an input, the least of all inputs."""
     if axis.dilation > 1:
         return 1
-    first, stop = spans(axis)
+    first, stop = _spans(axis)
     places = np.arange(axis.ifm)[:, np.newaxis]
     return int(((first <= places) & (places < stop)).sum(axis=1).min())
 
@@ -68,7 +68,7 @@ def least_inputs(layer: Layer, tensor: Tensor) -> tuple[bool, int]:
 def own_inputs(axis: Axis) -> float:
     """How many inputs along an axis each output may have to itself, of those that it sees: the fewest for an output
     that any outputs in a row see. By Hall's theorem others need not be looked at, as windows lie in a row."""
-    first, stop = spans(axis)
+    first, stop = _spans(axis)
     some, more = np.meshgrid(np.arange(axis.ofm), np.arange(axis.ofm), indexing="ij")
     seen = np.maximum(stop[more] - first[some], 0) / np.maximum(more - some + 1, 1)
     return float(seen[some <= more].min()) * (1 - 1e-9)

@@ -32,7 +32,7 @@ from byoc_hw.plan.work.halo import keepable
 _LONGEST = 4
 """The most layers of a group in the planner; the tuner's limit is in the accelerator's `TuningSpace`."""
 
-_LONGEST_KEEPING = 8
+_LONGEST_KEEPING = 7
 """The same for groups that keep what their stripes share: they compute no more however long they are."""
 
 _BORDER_STRIPES = (1, 2, 4, 6, 8, 16, 24)
@@ -129,6 +129,7 @@ class Grouping:
         self._used: dict[tuple[int, int], tuple[HeldSet, HeldSet]] = {}
         self._keys: dict[tuple[int, int, HeldSet, HeldSet], tuple[Hashable, HeldSet]] = {}
         self.step_price, self.patches, self.halos, self.alternating, self.fine = 0.0, False, False, False, False
+        self._longest = min(self.allowed.longest_group, _LONGEST)
         self.known = (self.room, self.step_price, False)
         self.main = MainMemoryUse(mapped, self.order, counted)
 
@@ -140,7 +141,14 @@ class Grouping:
         other = copy(self)
         other.alternating, other.fine = self.allowed.resident, fine and self.allowed.patches
         other.patches, other.halos = self.allowed.patches, halos and self.allowed.halos
+        other._longest = min(self.allowed.longest_group, _LONGEST_KEEPING if other.halos else _LONGEST)
         other.groups, other._corrected = {}, set()
+        return other
+
+    def longer(self) -> Grouping:
+        """The same with groups as long as there may be. What is known of groups is known of both."""
+        other = copy(self)
+        other._longest = self.allowed.longest_group
         return other
 
     def without_sums(self) -> Grouping:
@@ -306,7 +314,7 @@ class Grouping:
         if (nbytes, self.step_price, counts) != self.known:
             self.room, self.known = nbytes, (nbytes, self.step_price, counts)
             self.groups.clear()
-        longest = longest or min(self.allowed.longest_group, _LONGEST_KEEPING if self.halos else _LONGEST)
+        longest = longest or self._longest
         splits: list[dict[HeldSet, _Split]] = [{} for _ in range(len(self.order) + 1)]
         splits[0][frozenset()] = _Split(0)
         for at in range(len(self.order)):

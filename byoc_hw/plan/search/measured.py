@@ -47,7 +47,8 @@ _DOUBT = 1.15
 """How much slower the groups that are measured are taken to be than others that are estimated, in one more round."""
 
 _FAR = 1.15
-"""How far from the cycles of all jobs the fastest runs are for which that round is made, and others near them tried."""
+"""How far from the cycles of all jobs the fastest runs are for which that round is made, longer groups are tried, and
+others near them."""
 
 _NEAR = 1.1
 """How near the cycles of its jobs a run is good enough."""
@@ -125,6 +126,10 @@ class MeasuredRuns:
             if not (any(measured) or alone) or (number >= _SURE and not gains):
                 break
         far = self.cycles > _FAR * self.mapped.array_cycles
+        longer = [grouping.longer() for grouping in self._groupings if grouping.halos]
+        for _ in range(_SURE if far else 0):
+            if not any([self._estimated(grouping) for grouping in longer]):
+                break
         for grouping in self._groupings if far else ():
             self._estimated(grouping, _DOUBT)
         self._in_pieces()
@@ -170,16 +175,17 @@ class MeasuredRuns:
 
     def _in_pieces(self) -> None:
         """Measure the fastest runs with the units that take turns in pieces, where the array waits."""
-        for runs in filter(None, (self._shortest({}, halos=halos) for halos in (True, False))):
-            choices = self._choices(runs)
-            first = 0
-            for run in runs:
-                stop = first + len(run.groups)
-                finer = tuple(replace(one, pieces=PIECES[-1]) if _takes_turns(one) else one for one in run.groups)
-                if finer != run.groups and run.cycles > _NEAR * self._least_jobs(run):
-                    groups = (*choices.groups[:first], *finer, *choices.groups[stop:])
-                    self._run(replace(choices, groups=groups), first, stop)
-                first = stop
+        for run in chain.from_iterable(self._shortest({}, halos=halos) or () for halos in (True, False)):
+            first, choices = self._around(run)
+            for finer in self._finer(choices, run, first):
+                self._run(finer, first, first + len(run.groups))
+
+    def _finer(self, choices: Choices, run: MeasuredRun, first: int) -> Iterator[Choices]:
+        """Choices with a run from a group on, with the units that take turns in pieces, where the array waits."""
+        finer = tuple(replace(one, pieces=PIECES[-1]) if _takes_turns(one) else one for one in run.groups)
+        if finer != run.groups and run.cycles > _NEAR * self._least_jobs(run):
+            stop = first + len(run.groups)
+            yield replace(choices, groups=(*choices.groups[:first], *finer, *choices.groups[stop:]))
 
     def _nearby(self) -> None:
         """Measure runs near those that may shorten the fastest way: first near the one by which it may gain the most
@@ -193,7 +199,8 @@ class MeasuredRuns:
             done.add(run)
             first, choices = self._around(run)
             stop = first + len(run.groups)
-            for other in chain.from_iterable(self._near(choices, at) for at in range(first, stop)):
+            nearby = chain.from_iterable(self._near(choices, at) for at in range(first, stop))
+            for other in chain(self._finer(choices, run, first), nearby):
                 left -= run.work
                 cycles = self._run(other, first, stop)
                 if left <= 0 or (cycles is not None and cycles < run.cycles):

@@ -53,6 +53,40 @@ def test_runs_near_the_fastest_are_measured():
     assert found[1].cycles < found[0].cycles
 
 
+def chain_of(count, side, channels, hardware):
+    """Convolutions one after the other, mapped as they are in the model."""
+    samples = Samples()
+    image = made = samples.tensor((1, side, side, channels))
+    layers = []
+    for _ in range(count):
+        layers.append(samples.conv2d(made, channels, (3, 3), padding=(1, 1, 1, 1)))
+        made = layers[-1].ofm
+    return MeasuredRuns(
+        map_graph(graph_of([image], layers, [made]), hardware), nearby._alone(hardware), lambda _, __: (), Known()
+    )
+
+
+def test_groups_that_keep_halos_are_as_long_as_there_may_be_where_runs_take_far_more_than_their_jobs(monkeypatch):
+    hardware = accelerator(5 * 1024, 16 * 1024, dma_width=2, array_rows=16, array_columns=32)
+    longer = chain_of(8, 24, 8, hardware)
+    (choices, *_) = longer.best(None)
+    assert [group.layers for group in choices.groups] == [8]
+    monkeypatch.setattr(Grouping, "longer", lambda grouping: grouping)
+    shorter = chain_of(8, 24, 8, hardware)
+    shorter.best(None)
+    assert longer.cycles < shorter.cycles
+
+
+def test_runs_that_are_a_little_slower_are_measured_in_pieces(monkeypatch):
+    hardware = accelerator(8 * 1024, 32 * 1024, dma_width=1, array_rows=16, array_columns=16)
+    pieces = chain_of(8, 24, 16, hardware)
+    pieces.best(None)
+    monkeypatch.setattr(MeasuredRuns, "_nearby", lambda runs: None)
+    fastest = chain_of(8, 24, 16, hardware)
+    fastest.best(None)
+    assert pieces.cycles < fastest.cycles
+
+
 def test_what_is_measured_is_doubted():
     """Others that were estimated to take a little longer may take less."""
     graph, hardware = large_weights()
