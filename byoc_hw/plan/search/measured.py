@@ -128,7 +128,8 @@ class MeasuredRuns:
         far = self.cycles > _FAR * self.mapped.array_cycles
         longer = [grouping.longer() for grouping in self._groupings if grouping.halos]
         for _ in range(_SURE if far else 0):
-            if not any([self._estimated(grouping) for grouping in longer]):
+            measured = [self._estimated(grouping) for grouping in longer]
+            if not any(measured):
                 break
         for grouping in self._groupings if far else ():
             self._estimated(grouping, _DOUBT)
