@@ -32,10 +32,10 @@ from byoc_hw.tensor import Tensor
 
 Numbers = NDArray[np.int64]
 
-_MOST_ORDERED = 10_000
+_MOST_ORDERED = 5_000
 """The copies and jobs that are ordered in all, for tensors whose copies something waits for."""
 
-_MOST_FOR_BYTES = 2_000
+_MOST_FOR_BYTES = 1_000
 """The same for the others: fewer bytes are copied, in as many cycles."""
 
 _PIECES = 2

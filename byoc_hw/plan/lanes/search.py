@@ -288,13 +288,14 @@ class _Search:
         return _Found(finer, sum(map(self.price.of, profiles)) + self.price.cycle * finer.order.cycles)
 
     def _arranged(self, parts: Sequence[PlacedPart]) -> list[OrderedParts]:
-        """Parts with their addresses; also with shares that stay in local memory, if any do."""
+        """Parts with their addresses, and shares that stay in local memory if any do; of few copies and jobs also
+        without these."""
         outside = self._region.arguments
         if self._chip.shared:
             return [ordered_parts(arranged(parts, self._chip, outside), self._chip)]
         placed = best_placed(parts, self._chip)
         kept = with_kept_shares(placed, self._chip, outside, self.price.action / self.price.cycle)
-        return [placed] if kept is placed else [kept, placed]
+        return [kept] if kept is placed or len(placed.work.ops) > _FINISHED // 2 else [kept, placed]
 
     def _searched(self) -> list[FormOfLayers]:
         """The best of a few plans that were improved step by step, and of what is put together of two of them; empty
