@@ -1,9 +1,10 @@
 """The plan of a region on a chip of several accelerators.
 
 The region's layers are cut into parts. Each part runs on one accelerator, its lane, and is planned for that one alone:
-its inputs and outputs are in main memory, or in local memory that accelerators share. The parts of a lane run one after
-the other, the lanes beside each other. Where a part touches memory that another lane writes or reads before, it awaits
-an event: the end of that lane's copy or job. So a part starts as soon as the first rows that it reads are there.
+its inputs and outputs are in main memory, or in local memory, where a later part of its lane reads them or accelerators
+share it. The parts of a lane run one after the other, the lanes beside each other. Where a part touches memory that
+another lane writes or reads before, it awaits an event: the end of that lane's copy or job. So a part starts as soon as
+the first rows that it reads are there.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def parts_cut_finely(parts: OrderedParts, chip: Soc, cost: float) -> OrderedPart
             if other.order.cycles + max(CUT_SAVES, cost) * more < best.order.cycles:
                 best, improved = other, True
                 break
-    return best if best is parts else replace(best, uncut=parts.parts)
+    return best if best is parts else replace(best, uncut=parts.uncut or parts.parts)
 
 
 def _cuts(placed: OrderedParts) -> Iterator[tuple[int, tuple[Op, ...]]]:

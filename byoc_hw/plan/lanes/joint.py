@@ -100,7 +100,7 @@ def side_by_side(parts: Sequence[PlacedPart]) -> list[PlacedPart]:
 def handed_over(parts: Sequence[PlacedPart]) -> tuple[str, ...]:
     """The buffers, by name, that several parts have in common: tensors that stay in local memory."""
     count = Counter(buffer for part in parts for buffer in part.layout.places)
-    return tuple(buffer.name for buffer, many in count.items() if many > 1)
+    return tuple(dict.fromkeys(buffer.name for buffer, many in count.items() if many > 1))
 
 
 def joint_work(parts: Sequence[PlacedPart], chip: Soc, known: OrderedParts | None = None) -> JointWork:

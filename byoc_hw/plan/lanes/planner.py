@@ -18,6 +18,7 @@ from byoc_hw.plan.lanes.compose import chip_plan
 from byoc_hw.plan.lanes.cut import Region
 from byoc_hw.plan.lanes.finer_parts import parts_cut_finely
 from byoc_hw.plan.lanes.joint import OrderedParts, ordered_parts, side_by_side
+from byoc_hw.plan.lanes.kept_shares import with_kept_shares
 from byoc_hw.plan.lanes.lanes_clock import lanes_timeline
 from byoc_hw.plan.lanes.nearby_parts import parts_nearby
 from byoc_hw.plan.lanes.orders import LayerOrder, orders
@@ -35,6 +36,9 @@ _SMALL_CHIP = 3
 
 _FAR = 1.1
 """How far from the bound a plan is for which choices near those of its parts are tried."""
+
+_NEARBY = 2
+"""The plans for which they are: the best ones, in different orders of the layers."""
 
 _LESS = (0.25, 1.0, 4.0)
 """Cycles that a copied byte is charged in plans that are to copy less, and so keep less in main memory."""
@@ -56,12 +60,14 @@ def plan_on_chip(
     with seldom_collected():
         tried = list(orders(graph)) if len(chip.accelerators) > 1 else [tuple(range(len(graph.layers)))]
         several = Several(len(tried))
-        best = min(_in_orders(planner, objective, range(len(chip.accelerators)), tried, several), key=cost_of)
+        found = sorted(_in_orders(planner, objective, range(len(chip.accelerators)), tried, several), key=cost_of)
+        best = found[0]
         for lanes in planner.fewer():
             if isinstance(objective, Energy) or planner.least(lanes) < cost_of(best):
                 order = best.order if len(lanes) > 1 else tried[0]
                 best = min([best, *_in_orders(planner, objective, lanes, [order], several)], key=cost_of)
-        return min(best.plan, best.nearby(chip), key=cost)
+        near = [best, *(one for one in found if one is not best)][:_NEARBY]
+        return min(best.plan, *(one.nearby(chip) for one in near), key=cost)
 
 
 @dataclass(frozen=True)
@@ -83,7 +89,8 @@ class _Found:
         parts = parts_nearby(uncut, chip)
         if all(one is other for one, other in zip(parts.parts, uncut, strict=True)):
             return self.plan
-        return _with_layers_of(self.graph, self.order, self.planner.planned(parts_cut_finely(parts, chip, 0.0)))
+        kept = with_kept_shares(parts, chip, Region(self.graph).arguments, 0.0)
+        return _with_layers_of(self.graph, self.order, self.planner.planned(parts_cut_finely(kept, chip, 0.0)))
 
 
 def _with_layers_of(graph: Graph, order: LayerOrder, plan: ChipPlan) -> ChipPlan:

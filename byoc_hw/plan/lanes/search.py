@@ -27,6 +27,7 @@ from byoc_hw.plan.lanes.every import EveryPlan, FormOfLayers, few
 from byoc_hw.plan.lanes.finer_parts import parts_cut_finely
 from byoc_hw.plan.lanes.handover import arranged, as_handed_over
 from byoc_hw.plan.lanes.joint import OrderedParts, PlacedPart, ordered_parts
+from byoc_hw.plan.lanes.kept_shares import with_kept_shares
 from byoc_hw.plan.lanes.lane_places import best_placed
 from byoc_hw.plan.lanes.layouts import layouts
 from byoc_hw.plan.lanes.oriented import Oriented, OrientedPart, part_structure
@@ -201,10 +202,12 @@ def _best(plans: Sequence[_Found]) -> _Found | None:
 
 @dataclass
 class _Known:
-    """A part, and its layouts that were asked for: by form, without packed rows and with them."""
+    """A part, and its layouts that were asked for: by form, without packed rows and with them, and as they were asked
+    for, so many of each form."""
 
     part: OrientedPart | None
     options: tuple[list[Option], list[Option]] = field(default_factory=lambda: ([], []))
+    asked: dict[tuple[int | None, bool], list[Option]] = field(default_factory=dict)
 
     @cached_property
     def packed(self) -> list[MappedGraph]:
@@ -260,7 +263,7 @@ class _Search:
         plans = [self._finished(plan) for plan in self._promising_plans(found, most)] if found else []
         if len(self._chip.accelerators) == 1:
             least = min((one.cost for one in plans), default=INFINITE)
-            plans += map(self._cut_finely, map(self._arranged, self._as_one_part(least)))
+            plans += map(self._cut_finely, chain.from_iterable(map(self._arranged, self._as_one_part(least))))
         return _best(plans)
 
     def _promising_plans(self, best: list[FormOfLayers], most: int) -> list[list[FormOfLayers]]:
@@ -276,22 +279,23 @@ class _Search:
         moved = parts_in_better_order([option for form in plan for option in form], self._together.cycles, most)
         parts = [option.placed for option in moved]
         copies = (PlacedPart(one, lay_out(one.mapped, Choices((), (), ()))) for one in self._oriented.copies())
-        return self._cut_finely(self._arranged([*parts, *copies]))
+        return min(map(self._cut_finely, self._arranged([*parts, *copies])), key=lambda one: one.cost)
 
-    def _cut_finely(self, found: _Found) -> _Found:
+    def _cut_finely(self, ordered: OrderedParts) -> _Found:
         """Parts with some copies and jobs cut, and what they cost together."""
-        return self._of(parts_cut_finely(found.ordered, self._chip, self.price.action / self.price.cycle))
+        finer = parts_cut_finely(ordered, self._chip, self.price.action / self.price.cycle)
+        profiles = (Option(one.part, profile_of(one.layout, pieces=False)) for one in finer.parts)
+        return _Found(finer, sum(map(self.price.of, profiles)) + self.price.cycle * finer.order.cycles)
 
-    def _arranged(self, parts: Sequence[PlacedPart]) -> _Found:
-        """Parts with their addresses, and what they cost."""
+    def _arranged(self, parts: Sequence[PlacedPart]) -> list[OrderedParts]:
+        """Parts with their addresses, and shares that stay in local memory if any do; of few copies and jobs also
+        without these."""
+        outside = self._region.arguments
         if self._chip.shared:
-            return self._of(ordered_parts(arranged(parts, self._chip, self._region.arguments), self._chip))
-        return self._of(best_placed(parts, self._chip))
-
-    def _of(self, ordered: OrderedParts) -> _Found:
-        """Parts that have addresses, and what they cost."""
-        profiles = (Option(one.part, profile_of(one.layout, pieces=False)) for one in ordered.parts)
-        return _Found(ordered, sum(map(self.price.of, profiles)) + self.price.cycle * ordered.order.cycles)
+            return [ordered_parts(arranged(parts, self._chip, outside), self._chip)]
+        placed = best_placed(parts, self._chip)
+        kept = with_kept_shares(placed, self._chip, outside, self.price.action / self.price.cycle)
+        return [kept] if kept is placed or len(placed.work.ops) > _FINISHED // 2 else [kept, placed]
 
     def _searched(self) -> list[FormOfLayers]:
         """The best of a few plans that were improved step by step, and of what is put together of two of them; empty
@@ -612,12 +616,16 @@ class _Search:
     def _options(self, cut: PartCut, most: int | None) -> list[Option]:
         """A part in its layouts, or in the first ones of each form: one of each form in turn, the faster form first."""
         known, found = self._known_of(cut), []
+        if (most, self._packs) in known.asked:
+            return known.asked[most, self._packs]
         for form, options in zip(self._forms(cut), known.options, strict=False):
             assert known.part is not None, "it has forms"
             options += [Option(known.part, one) for one in self._profiles_of(known.part, form, most)[len(options) :]]
             found.append(options[:most])
         found.sort(key=lambda options: _by_itself(options[0]) if options else 0)
-        return [option for several in zip_longest(*found) for option in several if option is not None]
+        options = [option for several in zip_longest(*found) for option in several if option is not None]
+        known.asked[most, self._packs] = options
+        return options
 
     def _profiles_of(self, part: OrientedPart, form: MappedGraph, most: int | None) -> list[Profile]:
         outside = self._region.arguments

@@ -6,7 +6,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from exhaustive import Exhaustive
+from exhaustive import Beginning, Exhaustive
 from hypothesis import assume, given, settings
 from plan_chips import PAIR
 from plan_samples import Samples, graph_of
@@ -15,6 +15,7 @@ from test_chip_plans import EXAMPLES, check_on_chip, chip_regions
 from byoc_hw.accelerator import REFERENCE
 from byoc_hw.plan.chip_plan import ElementBox
 from byoc_hw.plan.lanes.cut import PartCut, Piece, Region, boxes_of_piece
+from byoc_hw.plan.lanes.joint import joint_work, patient_order, side_by_side
 from byoc_hw.plan.lanes.orders import orders
 from byoc_hw.plan.lanes.together import waits
 from byoc_hw.plan.order.dependencies import TouchedBytes
@@ -53,6 +54,45 @@ def test_plan_of_a_small_graph_is_as_fast_as_every_plan():
     assert every.fewest(1 << 30) < 1 << 30
     plan = plan_region(graph, PAIR)
     assert plan.bound <= plan.cycles <= every.fewest(1 << 30)
+
+
+def branches():
+    """Four layers, two of which read the first one."""
+    samples = Samples(3)
+    value = samples.tensor((1, 6, 6, 16))
+    first = samples.conv2d(value, 16, (1, 1))
+    second, third = samples.depthwise(first.ofm, padding=(1, 1, 1, 1)), samples.conv2d(first.ofm, 16, (1, 1))
+    layers = [first, second, third, samples.add(second.ofm, third.ofm)]
+    return graph_of([value], layers, [layers[-1].ofm])
+
+
+def test_no_plan_is_faster_than_its_beginning_says():
+    """Of plans that are drawn, and with the fewest cycles of all where these are tried without such a bound."""
+    every, drawn = Exhaustive(branches(), TWINS, 0), random.Random(1)
+    assert every.count(3, 4) > 0
+    every.fewest(0)
+    for _ in range(50):
+        at, plan, begun, least = 0, [], Beginning([0, 0], [0, 0], 0, []), 0
+        while at < every.stops[-1]:
+            at, form = drawn.choice(
+                [(stop, form) for (first, stop), forms in every.forms.items() if first == at for form in forms]
+            )
+            plan += form
+            for option in form:
+                begun = begun.with_part(option, every.search._together)
+            least = max(least, every._least(at, begun))
+        parts = side_by_side([option.placed for option in plan])
+        assert 0 < least <= patient_order(joint_work(parts, TWINS)).cycles
+
+
+def test_many_plans_are_passed_over():
+    """The plan is held against more plans than are tried."""
+    every = Exhaustive(branches(), TWINS, 0)
+    cycles = plan_region(branches(), TWINS).cycles
+    assert cycles <= 1.02 * every.fewest_of_many(cycles, 5000)
+    assert every.kind == (8, 4)
+    assert every.count(*every.kind) > 5000
+    assert every.fewest_of_many(cycles, 0) is None
 
 
 def left_by(accesses, jobs):
