@@ -155,8 +155,8 @@ class Choices:
     they are loaded, and the slices that are stored from their input. The others are copies. `packed` are the bands of
     layers whose rows are packed.
     With `apart`, groups that hand nothing over in local memory are placed each by itself, and ordered so or all
-    together: they take no more cycles than one after the other. With `fine`, and without `apart`, copies and jobs are
-    cut in two where one engine waits for the other.
+    together: they take no more cycles than one after the other. With `fine` copies and jobs are cut in two where one
+    engine waits for the other; with both, those of each such piece by itself.
     """
 
     swapped: tuple[bool, ...]

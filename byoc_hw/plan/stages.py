@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from byoc_hw.errors import PlanError
 from byoc_hw.plan.array.mapped import MappedGraph
@@ -27,7 +28,7 @@ from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.order.apart import order_apart
 from byoc_hw.plan.order.calls import calls_of
 from byoc_hw.plan.order.copies import Order, order
-from byoc_hw.plan.order.finer import finer
+from byoc_hw.plan.order.finer import finer, finer_apart
 from byoc_hw.plan.order.joined_copies import OrderedWork
 from byoc_hw.plan.order.memory_map import local_map, scratch_memory
 from byoc_hw.plan.order.waits import with_waits
@@ -36,7 +37,7 @@ from byoc_hw.plan.place.local import apart, place_apart, place_local
 from byoc_hw.plan.steps import ARGUMENT, FLASH, RegionPlan
 from byoc_hw.plan.work.flash import FlashImage
 from byoc_hw.plan.work.groups import region_work
-from byoc_hw.plan.work.ops import Home, LocalBuffer
+from byoc_hw.plan.work.ops import Home, LocalBuffer, Op
 from byoc_hw.plan.work.units import Work
 from byoc_hw.tensor import Tensor
 
@@ -100,14 +101,22 @@ def _placed(mapped: MappedGraph, choices: Choices, work: Work, flash: FlashImage
     if choices.apart:
         pieces = apart(work.ops, work.starts)
         places = place_apart(pieces, mapped.accelerator, exact=exact)
+        if choices.fine:
+            pieces, flash, places = finer_apart(pieces, flash, places, mapped)
+            work = _with_ops(work, tuple(chain.from_iterable(pieces)), flash)
         return Layout(mapped, choices, work, flash, places, order_apart(pieces, places))
     places = place_local(work.ops, mapped.accelerator, exact=exact)  # by lifetime in that order
     if choices.fine:
         found = finer(OrderedWork(work.ops, flash, places, order(work.ops, places)), mapped)
-        homes = {storage: _where(home, found.flash) for storage, home in work.homes.items()}
-        work = replace(work, ops=found.ops, homes=homes, starts=())
+        work = _with_ops(work, found.ops, found.flash)
         return Layout(mapped, choices, work, found.flash, found.places, found.order)
     return Layout(mapped, choices, work, flash, places, order(work.ops, places))  # copies as early as places allow
+
+
+def _with_ops(work: Work, ops: tuple[Op, ...], flash: FlashImage) -> Work:
+    """The work with other copies and jobs, and constants that may have moved."""
+    homes = {storage: _where(home, flash) for storage, home in work.homes.items()}
+    return replace(work, ops=ops, homes=homes, starts=())
 
 
 def _where(home: Home, flash: FlashImage) -> Home:

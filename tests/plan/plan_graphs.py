@@ -306,7 +306,7 @@ def choices(draw, graph, hardware):
         group = Group(layers, stripes, whole, *flags, tiling, columns, slices, kept, summed=summed, pieces=pieces)
         groups.append(replace(group, slices_outer=outer))
     blocks = tuple(draw(st.none() | st.builds(Blocks, st.integers(1, 26), st.integers(1, 26))) for _ in graph.layers)
-    apart, fine = draw(st.sampled_from([(False, False), (True, False), (False, True), (False, True)]))
+    apart, fine = draw(st.sampled_from([(False, False), (True, False), (False, True), (True, True)]))
     by_jobs = hardware.packed_rows and draw(st.booleans())
     return Choices(swapped, tuple(groups), blocks, direct, placed, stored, packed, apart, fine, by_jobs)
 

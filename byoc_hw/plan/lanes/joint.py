@@ -182,11 +182,19 @@ def _pieces(step: Started, access: Access, whole: Tensor, start: int, cuts: tupl
         runs = [(start // pixel, start // pixel + count, start % pixel, start % pixel + nbytes)]
     else:
         rows = [start + row * stride for row in range(count)]
-        runs = [(first // pixel, ceil_div(first + nbytes, pixel), 0, pixel) for first in rows]
+        runs = [
+            (first // pixel, ceil_div(first + nbytes, pixel), *_channels(first % pixel, nbytes, pixel))
+            for first in rows
+        ]
     for first, last, low, high in runs:
         for number, (begin, end) in enumerate(itertools.pairwise(cuts)):
             if begin < high and low < end:
                 yield Access(SharedMemory(whole, number), first, last, access.writes)
+
+
+def _channels(first: int, nbytes: int, pixel: int) -> tuple[int, int]:
+    """The bytes of a pixel that so many bytes from one on touch: all of it where they go on in the next one."""
+    return (first, first + nbytes) if first + nbytes <= pixel else (0, pixel)
 
 
 def joint_order(work: JointWork) -> Order:

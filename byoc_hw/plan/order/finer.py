@@ -17,7 +17,8 @@ from byoc_hw.graph import Layer
 from byoc_hw.plan.array.mapped import MappedGraph
 from byoc_hw.plan.order.copies import Order, order
 from byoc_hw.plan.order.job_order import in_better_order
-from byoc_hw.plan.order.joined_copies import OrderedWork, joined
+from byoc_hw.plan.order.joined_copies import OrderedWork, from_flash, joined
+from byoc_hw.plan.work.flash import FlashImage
 from byoc_hw.plan.work.halves import (
     Halves,
     channel_cuts,
@@ -47,6 +48,28 @@ def finer(work: OrderedWork, mapped: MappedGraph) -> OrderedWork:
     joint = joined(start, accelerator)
     ways = (with_cuts(in_better_order(joint, accelerator), mapped), joined(with_cuts(start, mapped), accelerator))
     return min(ways, key=lambda one: (one.order.cycles, len(one.ops)))
+
+
+def finer_apart(
+    pieces: Sequence[Sequence[Op]], flash: FlashImage, places: dict[LocalBuffer, int], mapped: MappedGraph
+) -> tuple[list[Sequence[Op]], FlashImage, dict[LocalBuffer, int]]:
+    """As `finer`, for each piece of work that shares nothing in local memory with the others: with the constants of all
+    pieces, and their places. A piece of many copies and jobs stays as it is."""
+    first, found, images = flash, list[Sequence[Op]](), list[FlashImage]()
+    places = dict(places)
+    for piece in pieces:
+        ops = tuple(from_flash(op, first.moved_to(flash)) for op in piece)
+        if 2 * len(ops) <= MOST_ORDERED:
+            one = finer(OrderedWork(ops, flash, places, order(ops, places)), mapped)
+            ops, flash = one.ops, one.flash
+            places |= one.places
+        found.append(ops)
+        images.append(flash)
+    return (
+        [[from_flash(op, image.moved_to(flash)) for op in ops] for ops, image in zip(found, images, strict=True)],
+        flash,
+        places,
+    )
 
 
 def with_cuts(work: OrderedWork, mapped: MappedGraph) -> OrderedWork:

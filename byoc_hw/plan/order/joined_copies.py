@@ -104,7 +104,7 @@ def _with_block(work: OrderedWork, pair: CopyPair, accelerator: Accelerator) -> 
     flash, moved = work.flash.behind(
         one.step.source.offset, one.step.nbytes, other.step.source.offset, other.step.nbytes
     )
-    ops = [_from(op, moved) for op in work.ops]
+    ops = [from_flash(op, moved) for op in work.ops]
     distance = moved(other.step.source.offset) - moved(one.step.source.offset)
     load, buffer = one_block(ops[pair[0]], ops[pair[1]], distance, accelerator)
     ops[pair[0]] = load
@@ -115,7 +115,7 @@ def _with_block(work: OrderedWork, pair: CopyPair, accelerator: Accelerator) -> 
     return OrderedWork(tuple(ops), flash, places, order(ops, places))
 
 
-def _from(op: Op, moved: Callable[[int], int]) -> Op:
+def from_flash(op: Op, moved: Callable[[int], int]) -> Op:
     """An operation with what it reads in flash at another place."""
     step = op.step
     if not isinstance(step, Copy) or step.source.space != FLASH:

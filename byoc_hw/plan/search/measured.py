@@ -96,7 +96,7 @@ class MeasuredRuns:
         self._without: dict[tuple[int, int], MeasuredRun] = {}  # those that keep no halos
         self._single: dict[tuple[int, int], MeasuredRun] = {}  # layers alone, with blocks of their own
         self._alike, self._measured = self._grouping.alike, known.measured
-        self._bounds = dict(enumerate(_least_alone(index, mapped) for index in order))
+        self._bounds = dict(enumerate(least_by_itself(index, mapped) for index in order))
         self._sizes = [layer_sizes(self._layers[index]) for index in order]
 
     @property
@@ -322,7 +322,7 @@ class MeasuredRuns:
 def least_one_by_one(mapped: MappedGraph) -> float:
     """Cycles that no plan of each layer alone goes below."""
     layers, works = mapped.mapping.layers, mapped.mapping.works
-    return sum(_least_alone(index, mapped) for index in range(len(layers)) if works(index))
+    return sum(least_by_itself(index, mapped) for index in range(len(layers)) if works(index))
 
 
 def _sums_take_room(grouping: Grouping) -> bool:
@@ -357,7 +357,7 @@ def least_jobs(index: int, mapped: MappedGraph) -> float:
     return min(known, least_alone([layer], accelerator)) if worth_packing_tiles(layer, accelerator) else known
 
 
-def _least_alone(index: int, mapped: MappedGraph) -> float:
+def least_by_itself(index: int, mapped: MappedGraph) -> float:
     """Cycles that no plan of a layer alone goes below: of its jobs, and of its copies."""
     layer, accelerator = mapped.mapping.layers[index], mapped.accelerator
     copied = {layer.ofm, *(layer.inputs if reads_all(layer) else ())}

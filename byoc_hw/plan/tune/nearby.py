@@ -14,8 +14,9 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from heapq import nsmallest
-from itertools import chain
+from itertools import chain, pairwise
 from math import inf
+from typing import NamedTuple
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
@@ -24,11 +25,11 @@ from byoc_hw.plan.array.cost import copy_cycles
 from byoc_hw.plan.array.mapped import MappedGraph, map_graph
 from byoc_hw.plan.array.storage import can_tile
 from byoc_hw.plan.array.weight_blocks import SHARES, all_bytes, cut
-from byoc_hw.plan.bound.prices import cycles_bound, known_bound
+from byoc_hw.plan.bound.prices import known_bound
 from byoc_hw.plan.choices import PIECES, Blocks, Choices, Group
 from byoc_hw.plan.order.finer import MOST_ORDERED
 from byoc_hw.plan.search.alike import Known, layer_sizes
-from byoc_hw.plan.search.measured import Alone, MeasuredRuns, Near, least_jobs, least_one_by_one
+from byoc_hw.plan.search.measured import MeasuredRuns, Near, least_by_itself, least_jobs, least_one_by_one
 from byoc_hw.plan.search.planner import ENOUGH, laid_out, map_choices, mappings, packings, promise
 from byoc_hw.plan.search.single_layer import tilings
 from byoc_hw.plan.stages import Layout, laid_out_both_ways, lay_out
@@ -52,27 +53,29 @@ _FAR = 1.1
 
 def own_layout(graph: Graph, accelerator: Accelerator) -> Layout:
     """A region with the choices that it has by default. Raises `PlanError` naming a layer that does not fit."""
-    found = _long_layout(graph, accelerator)
+    alone = LayersAlone(accelerator)
+    found = _long_layout(graph, accelerator, alone)
     if found is not None:
-        return min([found, *in_runs(found, known=found.mapped)], key=_cycles)
+        return _or_one_by_one(min([found, *in_runs(found, alone, known=found.mapped)], key=_cycles), alone)
     bound = known_bound(graph, accelerator)
-    found = _own_layout(graph, accelerator, bound)
+    found = _own_layout(graph, accelerator, bound, alone)
     plainer = _plainer(accelerator)
     if len(graph.layers) == 1 and found.cycles > NEAR * bound and plainer != accelerator:
-        other = _own_layout(graph, plainer, bound)
+        other = _own_layout(graph, plainer, bound, alone)
         if other.cycles < found.cycles:
             return lay_out(map_choices(graph, accelerator, other.choices), other.choices)
     return found
 
 
-def _own_layout(graph: Graph, accelerator: Accelerator, bound: int) -> Layout:
+def _own_layout(graph: Graph, accelerator: Accelerator, bound: int, alone: LayersAlone) -> Layout:
     """The plan of a region that does not take long to make."""
     tried = _by_estimates(graph, accelerator, bound)
     found = _fastest(tried)
     if found.cycles > NEAR * bound and len(graph.layers) > 1:
-        runs = in_runs(found, far=_FAR * bound)
+        runs = in_runs(found, alone, far=_FAR * bound)
         found, tried = _fastest([*runs, found]), [*tried, *runs]
-    return found if found.cycles <= NEAR * bound else cut_finely(found, tried)
+    found = found if found.cycles <= NEAR * bound else cut_finely(found, tried)
+    return found if found.cycles <= NEAR * bound or len(graph.layers) == 1 else _or_one_by_one(found, alone)
 
 
 def _by_estimates(graph: Graph, accelerator: Accelerator, bound: int) -> list[Layout]:
@@ -118,17 +121,25 @@ _BUSY = 2
 
 def cut_finely(found: Layout, tried: Sequence[Layout]) -> Layout:
     """The best of a plan and of those that were tried, with copies and jobs cut where engines wait."""
+    return _fastest([*map(_cut, reversed(_worth_cutting(found, tried))), found])
+
+
+def _cut(plan: Layout) -> Layout:
+    return lay_out(plan.mapped, replace(plan.choices, fine=True))
+
+
+def _worth_cutting(found: Layout, tried: Sequence[Layout]) -> list[Layout]:
+    """A plan and those that were tried of which the fastest may come with copies and jobs cut."""
     plans = [found]
     for some in (each for lying in _of_each(tried, _is_packed) for each in _of_each(lying, _differs)):
         if min(map(_cycles, some)) <= _AS_FAST * found.cycles:
             whole = [one for one in some if all(group.pieces == 1 for group in one.choices.groups)]  # can be cut more
             plans += nsmallest(_FAST, some, _cycles) + nsmallest(_FAST, whole, _cycles) + nsmallest(_BUSY, some, _least)
-    fine = [
-        lay_out(one.mapped, replace(one.choices, fine=True))
+    return [
+        one
         for one in {plan.choices: plan for plan in plans}.values()
         if not one.choices.apart and one.order.jobs and 2 * len(one.work.ops) <= MOST_ORDERED
     ]
-    return _fastest([*reversed(fine), found])
 
 
 def _cycles(layout: Layout) -> int:
@@ -158,7 +169,7 @@ _LONG = 150
 plan as a whole takes long to make."""
 
 
-def _long_layout(graph: Graph, accelerator: Accelerator) -> Layout | None:
+def _long_layout(graph: Graph, accelerator: Accelerator, alone: LayersAlone) -> Layout | None:
     """The plan of a region whose plan as a whole takes long to make: of measured runs. None for another region, or
     where it does not fit."""
     nbytes = sum(tensor.nbytes for layer in graph.layers for tensor in (*layer.inputs, layer.ofm))
@@ -166,8 +177,7 @@ def _long_layout(graph: Graph, accelerator: Accelerator) -> Layout | None:
         return None
     if any(isinstance(layer, Concat | Slice | Whole) for layer in graph.layers):
         return None
-    alone, near = _alone(accelerator), _near(SearchSpace(graph, accelerator))
-    known = Known()
+    near, known = _near(SearchSpace(graph, accelerator)), Known()
     choices: list[tuple[MeasuredRuns, list[Choices]]] = []
     for one in packings(mappings(graph, accelerator)[0]):
         if any(runs.cycles <= one.array_cycles for runs, _ in choices):
@@ -179,7 +189,7 @@ def _long_layout(graph: Graph, accelerator: Accelerator) -> Layout | None:
     return next(filter(None, (_joined(one.mapped, found) for one, found in ranked)), None)
 
 
-def in_runs(found: Layout, known: MappedGraph | None = None, far: float = inf) -> list[Layout]:
+def in_runs(found: Layout, alone: LayersAlone, known: MappedGraph | None = None, far: float = inf) -> list[Layout]:
     """Plans of runs of groups that are measured, one for each mapping but one that is `known`. The best of them and of
     the one that was found is not slower than each layer alone, with height and width as in the model, and no band
     packed. Where that is so without them, only those of the same mapping are measured, of a plan of more than `far`
@@ -192,8 +202,7 @@ def in_runs(found: Layout, known: MappedGraph | None = None, far: float = inf) -
         others = [map_graph(mapped.graph, mapped.accelerator, copies_transpose=False)]
     if mapped.mapping.packed and any(mapped.mapping.swapped):
         others.append(map_graph(mapped.graph, mapped.accelerator, mapped.mapping.swapped, mapped.copies_transpose))
-    alone, measured = _alone(mapped.accelerator), Known()
-    near = _near(SearchSpace(mapped.graph, mapped.accelerator))
+    near, measured = _near(SearchSpace(mapped.graph, mapped.accelerator)), Known()
     for one in (mapped, *others):
         fastest = min(map(_cycles, [found, *plans]))
         if one is known or (fastest <= least_one_by_one(one) and (one is not mapped or fastest <= far)):
@@ -227,28 +236,105 @@ def _plainer(accelerator: Accelerator) -> Accelerator:
     return replace(accelerator, tuning=replace(accelerator.tuning, swap=False, hold=False, pack=False))
 
 
-def _alone(accelerator: Accelerator) -> Alone:
-    """The best groups of layers by themselves: nothing is left in local memory, or lies otherwise than in the model."""
-    plainer = _plainer(accelerator)
-    known: dict[Hashable, tuple[Group, Blocks | None] | None] = {}
+class LayerAlone(NamedTuple):
+    """A layer by itself: its group, the blocks of its weights, and its cycles."""
 
-    def alone(layer: Layer) -> tuple[Group, Blocks | None] | None:
-        shape = layer_sizes(layer)
-        if shape not in known:
-            known[shape] = planned(layer)
-        return known[shape]
+    group: Group
+    blocks: Blocks | None
+    cycles: int
 
-    def planned(layer: Layer) -> tuple[Group, Blocks | None] | None:
+    @classmethod
+    def of(cls, found: Layout) -> LayerAlone:
+        return cls(found.choices.groups[0], found.choices.blocks[0], found.cycles)
+
+
+class _PlannedAlone(NamedTuple):
+    """Of a layer by itself the plan that is best beside others, the fastest one, those that are worth cutting, and
+    cycles that none goes below."""
+
+    best: LayerAlone
+    fastest: LayerAlone
+    worth: list[Choices]
+    bound: int
+
+
+class LayersAlone:
+    """The plans of layers by themselves: nothing is left in local memory, or lies otherwise than in the model. Of
+    layers of the same sizes one is planned."""
+
+    def __init__(self, accelerator: Accelerator) -> None:
+        self._plainer = _plainer(accelerator)
+        self._planned: dict[Hashable, _PlannedAlone | None] = {}
+        self._fine: dict[Hashable, LayerAlone] = {}
+
+    def __call__(self, layer: Layer) -> tuple[Group, Blocks | None] | None:
+        """The best group of a layer, before copies and jobs are cut, and the blocks of its weights; None where it
+        cannot be planned so."""
+        planned = self._plans(layer)
+        return None if planned is None else planned.best[:2]
+
+    def cut_finely(self, layer: Layer) -> LayerAlone | None:
+        """A layer with copies and jobs cut where engines wait; None where it cannot be planned so."""
+        sizes, planned = layer_sizes(layer), self._plans(layer)
+        if planned is not None and sizes not in self._fine:
+            graph = Graph.of_layer(layer)
+            plans = [_cut(lay_out(map_choices(graph, self._plainer, one), one)) for one in planned.worth]
+            self._fine[sizes] = min([planned.fastest, *map(LayerAlone.of, plans)], key=lambda one: one.cycles)
+        return self._fine.get(sizes)
+
+    def at_least(self, index: int, mapped: MappedGraph) -> float:
+        """Cycles that no plan of a layer by itself goes below: with what is known of its plans."""
+        sizes = layer_sizes(mapped.mapping.layers[index])
+        if sizes in self._fine:
+            return self._fine[sizes].cycles
+        planned = self._planned.get(sizes)
+        if planned is None:
+            return least_by_itself(index, mapped)
+        return planned.bound if planned.worth else planned.fastest.cycles
+
+    def _plans(self, layer: Layer) -> _PlannedAlone | None:
+        sizes = layer_sizes(layer)
+        if sizes not in self._planned:
+            self._planned[sizes] = self._plan(layer)
+        return self._planned[sizes]
+
+    def _plan(self, layer: Layer) -> _PlannedAlone | None:
         graph = Graph.of_layer(layer)
+        bound = known_bound(graph, self._plainer)
         try:
-            tried = _by_estimates(graph, plainer, cycles_bound(graph, plainer))
+            tried = _by_estimates(graph, self._plainer, bound)
         except PlanError:
             return None
-        # The best one copies less beside other layers.
-        found = tried[-1] if tried[-1].cycles <= NEAR * _fastest(tried).cycles else _fastest(tried)
-        return found.choices.groups[0], found.choices.blocks[0]
+        fastest = _fastest(tried)
+        best = tried[-1] if tried[-1].cycles <= NEAR * fastest.cycles else fastest  # it copies less
+        worth = _worth_cutting(fastest, tried) if fastest.cycles > NEAR * bound else []
+        return _PlannedAlone(LayerAlone.of(best), LayerAlone.of(fastest), [one.choices for one in worth], bound)
 
-    return alone
+
+def _or_one_by_one(found: Layout, alone: LayersAlone) -> Layout:
+    """A plan, or the one of its layers one after the other as each is planned by itself, where that takes fewer
+    cycles."""
+    plain = found.mapped
+    if plain.whole:
+        return found
+    if _differs(found):
+        plain = map_graph(plain.graph, plain.accelerator, copies_transpose=False)
+    layers = plain.mapping.layers
+    worked = [at for at in range(len(layers)) if plain.mapping.works(at)]
+    least, each = {at: alone.at_least(at, plain) for at in worked}, dict[int, LayerAlone]()
+    for at in sorted(worked, key=least.__getitem__, reverse=True):
+        if sum(least.values()) * NEAR >= found.cycles or (one := alone.cut_finely(layers[at])) is None:
+            return found
+        each[at], least[at] = one, one.cycles
+    if sum(least.values()) * NEAR >= found.cycles:
+        return found
+    spans = pairwise([0, *worked[1:], len(layers)])
+    groups = [replace(each[at].group, layers=stop - start) for at, (start, stop) in zip(worked, spans, strict=True)]
+    blocks = tuple(each[at].blocks if at in each else None for at in range(len(layers)))
+    choices = Choices(plain.mapping.swapped, tuple(groups), blocks, copies_transpose=False, apart=True, fine=True)
+    with suppress(PlanError):
+        found = min(found, lay_out(plain, choices), key=_cycles)
+    return found
 
 
 def _near(space: SearchSpace) -> Near:

@@ -290,7 +290,7 @@ class SearchSpace:
                 stop = first + part.layers
                 found.append(self._plain(within, part, first, stop, found[-1] if found else None))
                 first = stop
-        return replace(choices, groups=tuple(found), fine=choices.fine and not choices.apart)
+        return replace(choices, groups=tuple(found))
 
     def _plain(self, within: GroupSpace, group: Group, first: int, stop: int, before: Group | None) -> Group:
         held = group.held & within.live(first, stop)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from math import lcm
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -118,6 +120,22 @@ class FlashImage:
             return at - early + (there - size + gone if at >= one + size else 0)
 
         return self._moved(moved, there - size), moved
+
+    def moved_to(self, other: FlashImage) -> Callable[[int], int]:
+        """What gives the address in another image, which has these constants at other addresses and maybe more, of what
+        lies at an address in this one."""
+        if other is self:
+            return lambda at: at
+        moves = sorted(
+            [(at, other._blocks[block]) for block, at in self._blocks.items()]
+            + [(at, other._constants[tensor]) for tensor, at in self._constants.items()]
+        )
+
+        def moved(at: int) -> int:
+            before, behind = moves[bisect_right(moves, at, key=itemgetter(0)) - 1]
+            return at - before + behind
+
+        return moved
 
     def filling(self, copy: object) -> bytes | None:
         """The bytes, row by row, that a copy fills memory with, None of other copies and of jobs."""

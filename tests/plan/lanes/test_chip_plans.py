@@ -12,7 +12,7 @@ from plan_chips import DLA, PAIR, VECTOR, elements, with_library
 from plan_graphs import accelerators, graphs
 from plan_machine import RefusedError
 from plan_reference import run_graph
-from plan_samples import Samples, graph_of
+from plan_samples import Samples, accelerator, graph_of
 
 from byoc_hw.accelerator import DSP, REFERENCE
 from byoc_hw.errors import InvalidInput, PlanError
@@ -272,6 +272,17 @@ EVENTS = {
 def test_every_event_is_needed(make):
     """Without any one of them, some lane reads what is not there yet."""
     assert check_without_each_event(make())
+
+
+def test_lanes_that_store_columns_of_different_channels_await_nothing():
+    """Height and width are swapped: the rows of a copy, at distances of several pixels, are some channels each."""
+    samples, sizes = Samples(), {"array_rows": 8, "array_columns": 8, "depthwise_rows": 2, "dma_width": 4, "queue": 4}
+    layer = samples.depthwise(samples.tensor((1, 11, 4, 16)), (2, 2), strides=(1, 2), padding=(0, 0, 1, 0))
+    graph = graph_of([layer.ifm], [layer], [layer.ofm])
+    one = accelerator(2048, 300, local_alignment=4, dma_alignment=4, dma_setup=0, packed_rows=True, **sizes)
+    plan = check_on_chip(Soc((replace(one, name="one"), replace(one, name="other"))), graph)
+    assert {part.lane for part in plan.parts} == {0, 1}
+    assert not [step for part in plan.parts for step in part.plan.steps if isinstance(step, Await)]
 
 
 @pytest.mark.slow

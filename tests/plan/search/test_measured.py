@@ -28,7 +28,7 @@ def test_layers_alone_take_no_fewer_cycles_than_their_bound_though_the_rows_of_t
     assert packed.mapping.rows.layers == {0, 1}
     plain = replace(hardware, tuning=TuningSpace(swap=False, hold=False, pack=False))
     for index, layer in enumerate(graph.layers):
-        assert measured._least_alone(index, packed) <= own_layout(Graph.of_layer(layer), plain).cycles
+        assert measured.least_by_itself(index, packed) <= own_layout(Graph.of_layer(layer), plain).cycles
 
 
 def large_weights():
@@ -43,7 +43,7 @@ def large_weights():
 
 def test_runs_near_the_fastest_are_measured():
     graph, hardware = large_weights()
-    mapped, alone = map_graph(graph, hardware), nearby._alone(hardware)
+    mapped, alone = map_graph(graph, hardware), nearby.LayersAlone(hardware)
     found = [
         MeasuredRuns(mapped, alone, near, Known())
         for near in (lambda _, __: (), nearby._near(SearchSpace(graph, hardware)))
@@ -102,5 +102,5 @@ def test_runs_of_a_plan_far_from_the_bound_are_measured_though_layers_alone_take
     graph, hardware = large_weights()
     found = best_layout(graph, hardware)
     monkeypatch.setattr(nearby, "least_one_by_one", lambda mapped: found.cycles)
-    assert not in_runs(found, far=found.cycles)
-    assert in_runs(found, far=found.cycles - 1)
+    assert not in_runs(found, nearby.LayersAlone(found.mapped.accelerator), far=found.cycles)
+    assert in_runs(found, nearby.LayersAlone(found.mapped.accelerator), far=found.cycles - 1)

@@ -1,11 +1,12 @@
-"""No plan is slower by more than 2 % than its layers one after the other, each planned by itself."""
+"""No plan is slower by more than 1 % than its layers one after the other, each planned by itself."""
 
 from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
+from plan_check import check
 from plan_graphs import regions
-from plan_samples import single
+from plan_samples import Samples, accelerator, graph_of, single
 
 from byoc_hw.graph import Reshape
 from byoc_hw.plan.bound.prices import cycles_bound
@@ -21,6 +22,22 @@ def alone(graph, hardware):
     return sum(own_layout(single(layer), plainer).cycles for layer in layers)
 
 
+def test_layers_one_after_the_other_are_cut_finely_as_alone():
+    """The dense layer takes its weights tile by tile, and the array waits for the first ones in either plan: a plan of
+    measured runs as they are, or one that keeps the product in local memory, is slower."""
+    samples = Samples()
+    product = samples.mul(samples.tensor((1, 98)), samples.tensor((1, 1)))
+    dense = samples.dense(product.ofm, 18)
+    graph = graph_of(product.inputs, [product, dense], [dense.ofm])
+    sizes = {"array_rows": 8, "array_columns": 8, "depthwise_rows": 1, "dma_alignment": 2, "dma_width": 16}
+    hardware = accelerator(6000, 300, local_alignment=8, dma_setup=70, **sizes)
+    found = own_layout(graph, hardware)
+    assert found.choices.apart
+    assert found.choices.fine
+    assert found.cycles <= alone(graph, hardware)
+    check(graph, hardware, choices=found.choices)
+
+
 @pytest.mark.slow
 @given(regions())
 @settings(EXAMPLES, max_examples=30)
@@ -29,4 +46,4 @@ def test_no_plan_is_slower_than_its_layers_alone(region):
     made = {layer.ofm for layer in graph.layers if not isinstance(layer, Reshape)}
     assume(len(set(graph.outputs)) == len(graph.outputs) and made >= set(graph.outputs))  # others are copied besides
     enough = max(alone(graph, hardware), cycles_bound(graph, hardware))  # where the search ends
-    assert own_layout(graph, hardware).cycles <= NEAR**2 * enough  # less is copied, and nothing stored between layers
+    assert own_layout(graph, hardware).cycles <= NEAR * enough
