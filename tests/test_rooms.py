@@ -13,7 +13,7 @@ ROOMS = ["quantization", "frontend", "params", "plan", "hwlib", "emit", "run", "
 FOR_ALL = {
     *("errors", "arguments", "schema", "whole_file", "integers", "names"),
     *("tensor", "accelerator", "accelerator_file", "soc", "graph", "graph_text", "ratios", "program", "version"),
-    *("objective", "host_costs", "host_cost_table", "html_tables", "padding"),
+    *("objective", "host_costs", "host_cost_table", "html_tables", "padding", "garbage"),
 }
 WIRING = {
     *("__init__", "__main__", "authoring", "commands", "demo"),

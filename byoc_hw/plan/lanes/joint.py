@@ -98,9 +98,27 @@ def side_by_side(parts: Sequence[PlacedPart]) -> list[PlacedPart]:
 
 
 def handed_over(parts: Sequence[PlacedPart]) -> tuple[str, ...]:
-    """The buffers, by name, that several parts have in common: tensors that stay in local memory."""
+    """The buffers, by name, that several parts have in common: tensors that stay in local memory. Those that parts also
+    load something of are not among them."""
     count = Counter(buffer for part in parts for buffer in part.layout.places)
-    return tuple(dict.fromkeys(buffer.name for buffer, many in count.items() if many > 1))
+    loaded = {
+        part.part.arguments[one][0].name
+        for part in parts
+        for op in part.layout.work.ops
+        if isinstance(op.step, Copy) and op.step.inward
+        for one in touched_arguments(part, op)
+    }
+    names = (buffer.name for buffer, many in count.items() if many > 1)
+    return tuple(dict.fromkeys(name for name in names if name not in loaded))
+
+
+def touched_arguments(part: PlacedPart, op: Op) -> Iterator[int]:
+    """The arguments of a part that a copy or a call touches."""
+    for access in op.accesses:
+        if not isinstance(access.place, LocalBuffer):
+            space = main_address(op, access, part.layout.work.homes).space
+            if space >= ARGUMENT:
+                yield space - ARGUMENT
 
 
 def joint_work(parts: Sequence[PlacedPart], chip: Soc, known: OrderedParts | None = None) -> JointWork:

@@ -22,10 +22,10 @@ from byoc_hw.integers import round_up
 from byoc_hw.plan.array.cost import copy_cycles
 from byoc_hw.plan.array.kinds import Window, geometry
 from byoc_hw.plan.array.storage import Storage
-from byoc_hw.plan.lanes.joint import OrderedParts, PlacedPart, main_address, ordered_parts
+from byoc_hw.plan.lanes.joint import OrderedParts, PlacedPart, ordered_parts, touched_arguments
 from byoc_hw.plan.order.copies import order
 from byoc_hw.plan.place.local import place_local
-from byoc_hw.plan.steps import ARGUMENT, Copy, Job
+from byoc_hw.plan.steps import Copy, Job
 from byoc_hw.plan.work.ops import Access, LocalBuffer, Op, activations, misalignment
 from byoc_hw.soc import Soc
 from byoc_hw.tensor import Tensor
@@ -138,7 +138,7 @@ def _waited_for(parts: OrderedParts) -> set[tuple[Tensor, int]]:
         part = parts.parts[at]
         if isinstance(step, Copy):
             number = at if step.inward else NOWHERE
-            found |= {(part.part.arguments[argument][0], number) for argument in _spaces(part, work.ops[op])}
+            found |= {(part.part.arguments[argument][0], number) for argument in touched_arguments(part, work.ops[op])}
     return found
 
 
@@ -158,21 +158,12 @@ class _Moved:
     local: Numbers
 
 
-def _spaces(part: PlacedPart, op: Op) -> Iterator[int]:
-    """The arguments of a part that a copy or a call touches."""
-    for access in op.accesses:
-        if not isinstance(access.place, LocalBuffer):
-            space = main_address(op, access, part.layout.work.homes).space
-            if space >= ARGUMENT:
-                yield space - ARGUMENT
-
-
 def _buffers(part: PlacedPart) -> dict[Tensor, list[LocalBuffer]]:
     """The buffers that a part copies something of each tensor of the region to or from."""
     found: dict[Tensor, list[LocalBuffer]] = {}
     for op in part.layout.work.ops:
         if isinstance(op.step, Copy):
-            for argument in _spaces(part, op):
+            for argument in touched_arguments(part, op):
                 some = found.setdefault(part.part.arguments[argument][0], [])
                 some += [one for one in op.local.values() if one not in some]
     return found
@@ -181,7 +172,7 @@ def _buffers(part: PlacedPart) -> dict[Tensor, list[LocalBuffer]]:
 def _moved(part: PlacedPart, op: Op) -> tuple[Tensor, _Moved] | None:
     """What a copy moves of a tensor of the region; None for other operations."""
     step = op.step
-    argument = next(_spaces(part, op), None) if isinstance(step, Copy) else None
+    argument = next(touched_arguments(part, op), None) if isinstance(step, Copy) else None
     if argument is None or not isinstance(step, Copy):
         return None
     tensor, start = part.part.arguments[argument]
@@ -502,23 +493,23 @@ def _without_loads(
 
 def _without_stores(parts: Sequence[PlacedPart], tensor: Tensor) -> list[PlacedPart]:
     """Parts without the stores of what none of them loads of a tensor."""
-    needed = np.zeros(tensor.nbytes + 64, np.bool_)
+    loads: list[Numbers] = []
     stores: list[tuple[int, Op, Numbers]] = []
     for at, part in enumerate(parts):
         for op in part.layout.work.ops:
             found = _moved(part, op)
             if found is None:
-                if any(part.part.arguments[one][0] is tensor for one in _spaces(part, op)):
+                if any(part.part.arguments[one][0] is tensor for one in touched_arguments(part, op)):
                     return list(parts)  # a layer as a whole
             elif found[0] is tensor:
                 assert isinstance(op.step, Copy)
                 if op.step.inward:
-                    needed[found[1].main] = True
+                    loads.append(found[1].main)
                 else:
                     stores.append((at, op, found[1].main))
-    made = list(parts)
+    made, needed = list(parts), np.concatenate(loads) if loads else np.empty(0, np.int64)
     for at, op, main in stores:
-        if not needed[main].any():
+        if not np.isin(main, needed).any():
             made[at] = _with_ops(made[at], [one for one in made[at].layout.work.ops if one is not op])
     return made
 

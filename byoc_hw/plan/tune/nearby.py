@@ -129,7 +129,8 @@ def _cut(plan: Layout) -> Layout:
 
 
 def _worth_cutting(found: Layout, tried: Sequence[Layout]) -> list[Layout]:
-    """A plan and those that were tried of which the fastest may come with copies and jobs cut."""
+    """A plan and those that were tried of which the fastest may come with copies and jobs cut. Where groups are apart
+    runs are cut one by one: only of the plan itself."""
     plans = [found]
     for some in (each for lying in _of_each(tried, _is_packed) for each in _of_each(lying, _differs)):
         if min(map(_cycles, some)) <= _AS_FAST * found.cycles:
@@ -138,7 +139,8 @@ def _worth_cutting(found: Layout, tried: Sequence[Layout]) -> list[Layout]:
     return [
         one
         for one in {plan.choices: plan for plan in plans}.values()
-        if not one.choices.apart and one.order.jobs and 2 * len(one.work.ops) <= MOST_ORDERED
+        if one.order.jobs
+        and (one.choices == found.choices if one.choices.apart else 2 * len(one.work.ops) <= MOST_ORDERED)
     ]
 
 

@@ -35,7 +35,7 @@ def test_channels_are_written_where_the_next_layer_reads_them(chip, monkeypatch)
     second = samples.conv2d(first.ofm, 256, (1, 1))
     graph = graph_of([value], [first, second], [second.ofm])
     plan, apart = with_and_without(chip, graph, monkeypatch)
-    assert (plan.handed_over, apart.handed_over) == ((first.ofm.name,), ())
+    assert plan.handed_over == apart.handed_over == ()  # half of it lies in main memory
     assert copied(plan) == copied(apart) - first.ofm.nbytes
     assert plan.cycles < apart.cycles
     jobs = [step for part in plan.parts for step in part.plan.steps if isinstance(step, Job)]

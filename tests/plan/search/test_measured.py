@@ -62,7 +62,7 @@ def chain_of(count, side, channels, hardware):
         layers.append(samples.conv2d(made, channels, (3, 3), padding=(1, 1, 1, 1)))
         made = layers[-1].ofm
     return MeasuredRuns(
-        map_graph(graph_of([image], layers, [made]), hardware), nearby._alone(hardware), lambda _, __: (), Known()
+        map_graph(graph_of([image], layers, [made]), hardware), nearby.LayersAlone(hardware), lambda _, __: (), Known()
     )
 
 

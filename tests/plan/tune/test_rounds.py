@@ -68,7 +68,7 @@ def test_finds_the_same_whoever_evaluates():
 
 
 def test_finds_a_better_plan_that_is_right_and_takes_the_cycles_it_says():
-    graph, tight = residual(), accelerator(700, 800, dma_width=2)
+    graph, tight = residual(), accelerator(2000, 700, dma_width=2)
     tuned = tune_region(graph, tight, budget=60)
     assert tuned.before == evaluate(graph, choose(graph, tight), tight)
     assert tuned.after < tuned.before
