@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache
+from functools import cache, cached_property
 from itertools import chain, combinations, product
 from math import prod
 
@@ -153,12 +153,20 @@ class SearchSpace:
         self._mapped: dict[tuple[object, ...], GroupSpace] = {}
         self._blocks: dict[Layer, tuple[Blocks | None, ...]] = {}
         mapping = map_layers(graph, accelerator)
-        count = len(mapping.swapped)
-        self.swappable = [number for number in range(count) if self.limits.swap and self._can_swap(number, count)]
-        self.unswapped = (False,) * count
+        self.unswapped = (False,) * len(mapping.swapped)
         self.has_borders = bool(mapping.copied)
-        numbers = bands(graph.layers) if accelerator.packed_rows and self.limits.pack else ()
-        self.packable = sorted({number for number in numbers if number is not None and self._packs(number)})
+
+    @cached_property
+    def swappable(self) -> list[int]:
+        """The parts of the region whose height and width can be swapped."""
+        count = len(self.unswapped)
+        return [number for number in range(count) if self.limits.swap and self._can_swap(number, count)]
+
+    @cached_property
+    def packable(self) -> list[int]:
+        """The bands of which jobs take many rows as one."""
+        numbers = bands(self.graph.layers) if self.accelerator.packed_rows and self.limits.pack else ()
+        return sorted({number for number in numbers if number is not None and self._packs(number)})
 
     def groups_of(self, choices: Choices) -> GroupSpace:
         """The choices of groups, for the region as these choices map it."""
