@@ -317,12 +317,12 @@ def _or_one_by_one(found: Layout, alone: LayersAlone) -> Layout:
     """A plan, or the one of its layers one after the other as each is planned by itself, where that takes fewer
     cycles."""
     plain = found.mapped
-    if plain.whole:
-        return found
-    if _differs(found):
+    if not plain.whole and _differs(found):
         plain = map_graph(plain.graph, plain.accelerator, copies_transpose=False)
     layers = plain.mapping.layers
     worked = [at for at in range(len(layers)) if plain.mapping.works(at)]
+    if plain.whole or not worked:
+        return found
     least, each = {at: alone.at_least(at, plain) for at in worked}, dict[int, LayerAlone]()
     for at in sorted(worked, key=least.__getitem__, reverse=True):
         if sum(least.values()) * NEAR >= found.cycles or (one := alone.cut_finely(layers[at])) is None:
