@@ -98,18 +98,16 @@ def side_by_side(parts: Sequence[PlacedPart]) -> list[PlacedPart]:
 
 
 def handed_over(parts: Sequence[PlacedPart]) -> tuple[str, ...]:
-    """The buffers, by name, that several parts have in common: tensors that stay in local memory. Those that parts also
-    load something of are not among them."""
+    """The buffers, by name, that several parts have in common: tensors that stay in local memory. Those to which some
+    of a tensor is loaded as well are not among them."""
     count = Counter(buffer for part in parts for buffer in part.layout.places)
     loaded = {
-        part.part.arguments[one][0].name
+        op.local["target"]
         for part in parts
         for op in part.layout.work.ops
-        if isinstance(op.step, Copy) and op.step.inward
-        for one in touched_arguments(part, op)
+        if isinstance(op.step, Copy) and op.step.inward and [*touched_arguments(part, op)]
     }
-    names = (buffer.name for buffer, many in count.items() if many > 1)
-    return tuple(dict.fromkeys(name for name in names if name not in loaded))
+    return tuple(dict.fromkeys(one.name for one, many in count.items() if many > 1 and one not in loaded))
 
 
 def touched_arguments(part: PlacedPart, op: Op) -> Iterator[int]:
