@@ -23,7 +23,6 @@ from byoc_hw.plan.tune.nearby import own_layout
 from byoc_hw.soc import Hardware, Soc
 
 
-@seldom_collected()
 def plan_region(
     graph: Graph,
     accelerator: Hardware,

@@ -8,7 +8,7 @@ It is tried for each tensor, and kept where all parts together take fewer cycles
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -26,6 +26,7 @@ from byoc_hw.plan.lanes.joint import OrderedParts, PlacedPart, ordered_parts, to
 from byoc_hw.plan.order.copies import order
 from byoc_hw.plan.place.local import place_local
 from byoc_hw.plan.steps import Copy, Job
+from byoc_hw.plan.work.merges import in_buffer
 from byoc_hw.plan.work.ops import Access, LocalBuffer, Op, activations, misalignment
 from byoc_hw.soc import Soc
 from byoc_hw.tensor import Tensor
@@ -332,17 +333,28 @@ def _tile(job: Job, name: str) -> Numbers:
 
 def _relocated(part: PlacedPart, before: LocalBuffer, buffer: LocalBuffer, moves: Numbers) -> PlacedPart:
     """A part with each byte of a buffer in its new place in another one."""
+
+    def copies(op: Op) -> Iterator[Op]:
+        found = _moved(part, op)
+        if found is None:
+            raise _CannotStayError
+        return _copies(part, op, buffer, found[1].main, _at(moves, found[1].local))
+
+    return _with_others(part, before, copies, lambda op: _job(part, op, before, buffer, moves))
+
+
+def _with_others(
+    part: PlacedPart, before: LocalBuffer, copies: Callable[[Op], Iterable[Op]], job: Callable[[Op], Op]
+) -> PlacedPart:
+    """A part with other operations in place of those that have a buffer: of its copies, and of its jobs."""
     ops: list[Op] = []
     for op in part.layout.work.ops:
         if before not in op.local.values():
             ops.append(op)
         elif isinstance(op.step, Copy):
-            found = _moved(part, op)
-            if found is None:
-                raise _CannotStayError
-            ops += _copies(part, op, buffer, found[1].main, _at(moves, found[1].local))
+            ops += copies(op)
         else:
-            ops.append(_job(part, op, before, buffer, moves))
+            ops.append(job(op))
     return _with_ops(part, ops)
 
 
@@ -462,33 +474,28 @@ def _without_loads(
 ) -> PlacedPart:
     """A part with a buffer of its own in another one, from a byte on, without the loads of what is kept there."""
     buffer, by = moved
-    moves = _further(before, by, part.layout.mapped.accelerator.buffer_alignment)
-    ops: list[Op] = []
-    for op in part.layout.work.ops:
-        if before not in op.local.values():
-            ops.append(op)
-        elif isinstance(op.step, Copy):
-            found = _moved(part, op)
-            if found is not None and found[0] is tensor:
-                rest = kept[found[1].main] == NOWHERE
-                if rest.any():
-                    ops += _copies(part, op, buffer, found[1].main[rest], _at(moves, found[1].local[rest]))
-                continue
-            step, accelerator = op.step, part.layout.mapped.accelerator
-            there = _places(by + step.local.offset, (step.rows, step.nbytes), (step.target_stride, 1))
-            if not step.inward or np.isin(there, kept).any() or by % accelerator.buffer_alignment:
-                raise _CannotStayError
-            accesses = [
-                one._replace(place=buffer, start=one.start + by, stop=one.stop + by) if one.place is before else one
-                for one in op.accesses
-            ]
-            moved_step = step._replace(target=step.target + by)
-            ops.append(replace(op, step=moved_step, accesses=tuple(accesses), local={"target": buffer}))
-        else:
-            if any(one.place is before and one.writes for one in op.accesses):
-                raise _CannotStayError
-            ops.append(_job(part, op, before, buffer, moves))
-    return _with_ops(part, ops)
+    unit = part.layout.mapped.accelerator.buffer_alignment
+    moves = _further(before, by, unit)
+
+    def copies(op: Op) -> Iterable[Op]:
+        found, step = _moved(part, op), op.step
+        if found is not None and found[0] is tensor:
+            rest = kept[found[1].main] == NOWHERE
+            if not rest.any():
+                return ()
+            return _copies(part, op, buffer, found[1].main[rest], _at(moves, found[1].local[rest]))
+        assert isinstance(step, Copy)
+        there = _places(by + step.local.offset, (step.rows, step.nbytes), (step.target_stride, 1))
+        if not step.inward or np.isin(there, kept).any() or by % unit:
+            raise _CannotStayError
+        return (in_buffer(op, before, buffer, by),)
+
+    def job(op: Op) -> Op:
+        if any(one.place is before and one.writes for one in op.accesses):
+            raise _CannotStayError
+        return _job(part, op, before, buffer, moves)
+
+    return _with_others(part, before, copies, job)
 
 
 def _without_stores(parts: Sequence[PlacedPart], tensor: Tensor) -> list[PlacedPart]:

@@ -58,18 +58,17 @@ def finer_apart(
     first, found, images = flash, list[Sequence[Op]](), list[FlashImage]()
     places = dict(places)
     for piece in pieces:
-        ops = tuple(from_flash(op, first.moved_to(flash)) for op in piece)
+        moved = first.moved_to(flash)
+        ops = tuple(from_flash(op, moved) for op in piece)
         if 2 * len(ops) <= MOST_ORDERED:
             one = finer(OrderedWork(ops, flash, places, order(ops, places)), mapped)
             ops, flash = one.ops, one.flash
             places |= one.places
         found.append(ops)
         images.append(flash)
-    return (
-        [[from_flash(op, image.moved_to(flash)) for op in ops] for ops, image in zip(found, images, strict=True)],
-        flash,
-        places,
-    )
+    at_last = [image.moved_to(flash) for image in images]
+    pieces = [[from_flash(op, moved) for op in ops] for ops, moved in zip(found, at_last, strict=True)]
+    return pieces, flash, places
 
 
 def with_cuts(work: OrderedWork, mapped: MappedGraph) -> OrderedWork:

@@ -74,8 +74,11 @@ def _own_layout(graph: Graph, accelerator: Accelerator, bound: int, alone: Layer
     if found.cycles > NEAR * bound and len(graph.layers) > 1:
         runs = in_runs(found, alone, far=_FAR * bound)
         found, tried = _fastest([*runs, found]), [*tried, *runs]
-    found = found if found.cycles <= NEAR * bound else cut_finely(found, tried)
-    return found if found.cycles <= NEAR * bound or len(graph.layers) == 1 else _or_one_by_one(found, alone)
+    if found.cycles > NEAR * bound:
+        found = cut_finely(found, tried)
+    if found.cycles > NEAR * bound and len(graph.layers) > 1:
+        found = _or_one_by_one(found, alone)
+    return found
 
 
 def _by_estimates(graph: Graph, accelerator: Accelerator, bound: int) -> list[Layout]:
