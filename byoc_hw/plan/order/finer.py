@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Layer
@@ -170,9 +171,11 @@ class ChainCuts:
     # ------------------------------------------------------------ cuts
 
     def _early(self, edge: ChainWait) -> Iterator[CutOps]:
-        """A job begins when the first part of the copies has come: itself as it is, or its first part."""
-        copies = self._busy(edge.first, 1)
-        for halves in (None, *self._halves(edge.then, late=False)):
+        """A job begins when the first part of the copies has come: itself as it is, or its first part. Those that it
+        needs are cut, or also those that filled the same bytes before."""
+        busy, needed = self._busy(edge.first, 1), self._order.before[edge.then]
+        some = [one for one in busy if one in needed]
+        for copies, halves in product((some, busy), (None, *self._halves(edge.then, late=False))):
             first = self._ops[edge.then] if halves is None else halves[0]
             parts: CutOps = {} if halves is None else {edge.then: halves}
             for index in copies:
@@ -183,9 +186,11 @@ class ChainCuts:
                 yield parts
 
     def _late(self, edge: ChainWait) -> Iterator[CutOps]:
-        """Copies begin when the first part of a job is done."""
-        copies = self._busy(edge.then, -1)
-        for halves in self._halves(edge.first, late=True):
+        """Copies begin when the first part of a job is done: those that need it, or also those that touch the same
+        bytes behind them."""
+        busy, before = self._busy(edge.then, -1), self._order.before
+        some = [one for one in busy if edge.first in before[one]]
+        for copies, halves in product((some, busy), self._halves(edge.first, late=True)):
             parts: CutOps = {edge.first: halves}
             for index in copies:
                 cut = self._without_beginning(index, halves[1])

@@ -12,7 +12,8 @@ from plan_samples import Samples, graph_of
 
 from byoc_hw.accelerator import REFERENCE
 from byoc_hw.errors import PlanError
-from byoc_hw.plan.choices import Group
+from byoc_hw.plan.choices import Blocks, Group
+from byoc_hw.plan.order.finer import ChainCuts, chain_waits
 from byoc_hw.plan.region import lay_out_region
 from byoc_hw.plan.steps import Copy, Job
 
@@ -45,6 +46,21 @@ def test_the_last_copy_has_little_to_do_behind_the_last_job():
     plain, fine = finely_cut(wide(), SLOW)
     behind = [one.cycles - max(one.order.end[index] for index in one.order.jobs) for one in (plain, fine)]
     assert behind[1] < 0.5 * behind[0]
+
+
+def test_copies_are_cut_that_a_job_waits_for_and_not_those_that_filled_its_place_before():
+    samples = Samples()
+    layer = samples.dense(samples.tensor((1, 128)), 640)
+    graph = graph_of([layer.ifm], [layer], [layer.ofm])
+    hardware = replace(REFERENCE, weight_memory=14_000, dma_width=4)
+    chosen = estimated(graph, hardware)
+    found = lay_out_region(graph, hardware, replace(chosen, groups=(Group(1),), blocks=(Blocks(48, 128),), fine=False))
+    ops, known = found.work.ops, found.order
+    waits = [one for one in chain_waits(ops, [0] * len(ops), known) if ops[one.then].is_job]
+    cuts = ChainCuts(ops, found.mapped.mapping.layers, found.places, hardware, known)
+    last = max(waits, key=lambda one: one.then)
+    assert {last.first, last.then} in [set(parts) for parts in cuts.of(waits)]
+    assert lay_out_region(graph, hardware, replace(found.choices, fine=True)).cycles < 0.99 * found.cycles
 
 
 def test_what_costs_more_than_it_saves_is_not_cut():
