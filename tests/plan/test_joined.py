@@ -171,6 +171,15 @@ def test_a_slice_that_is_an_output_is_stored_from_its_input(begin, shape):
     assert list(map(bool, steps)) == [False, True]
 
 
+def test_a_slice_that_is_two_outputs_is_stored_to_both():
+    samples = Samples()
+    first = samples.conv2d(samples.tensor((1, 6, 6, 8)), 8, (1, 1))
+    part = samples.slice(first.ofm, (0, 1, 0, 0), (1, 2, 6, 8), (1, 1, 1, 1))
+    graph = graph_of([first.ifm], [first, part], [part.ofm, part.ofm])
+    assert choose(graph, accelerator(4096)).stored == {1}
+    check(graph, accelerator(4096))
+
+
 def test_a_slice_larger_than_local_memory_is_read_in_place():
     samples = Samples()
     first = samples.conv2d(samples.tensor((1, 24, 24, 16)), 16, (1, 1))

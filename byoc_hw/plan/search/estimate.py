@@ -335,7 +335,8 @@ class Estimates:
     def _store(self, storage: Storage, nbytes: int, kept: bool) -> int:
         by_itself = len(storage.sinks) or (kept and not storage.joins)
         cycles = self.copy(storage, nbytes) * by_itself
-        cycles += sum(self.copy(part, part.nbytes * nbytes // storage.nbytes) for part in storage.exits)
+        for part in storage.exits:
+            cycles += self.copy(part, part.nbytes * nbytes // storage.nbytes) * len(part.sinks)
         for join in storage.joins:
             _, width, channels = storage.extents
             run = channels if channels != join.whole.extents[2] else width * channels

@@ -145,6 +145,12 @@ class Grouping:
         other.groups, other._corrected = {}, set()
         return other
 
+    def keeping_halos(self) -> Grouping:
+        """The same, with groups in stripes that keep the rows that two of them share, and without any in patches."""
+        other = self.further(halos=True)
+        other.patches = other.alternating = False
+        return other
+
     def longer(self) -> Grouping:
         """The same with groups as long as there may be. What is known of groups is known of both."""
         other = copy(self)

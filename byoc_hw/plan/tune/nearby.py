@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 from heapq import nsmallest
 from itertools import chain, pairwise
-from math import inf
+from math import ceil, inf
 from typing import NamedTuple
 
 from byoc_hw.accelerator import Accelerator
@@ -29,11 +29,12 @@ from byoc_hw.plan.bound.prices import known_bound
 from byoc_hw.plan.choices import PIECES, Blocks, Choices, Group
 from byoc_hw.plan.order.finer import MOST_ORDERED
 from byoc_hw.plan.search.alike import Known, layer_sizes
+from byoc_hw.plan.search.fewer_bytes import layouts_of_slower_dma
 from byoc_hw.plan.search.measured import MeasuredRuns, Near, least_by_itself, least_jobs, least_one_by_one
 from byoc_hw.plan.search.planner import ENOUGH, laid_out, map_choices, mappings, packings, promise
 from byoc_hw.plan.search.single_layer import tilings
 from byoc_hw.plan.stages import Layout, laid_out_both_ways, lay_out
-from byoc_hw.plan.steps import SCRATCH
+from byoc_hw.plan.steps import SCRATCH, Copy
 from byoc_hw.plan.tune.space import SearchSpace
 from byoc_hw.plan.work.merges import loads_weights
 
@@ -76,9 +77,51 @@ def _own_layout(graph: Graph, accelerator: Accelerator, bound: int, alone: Layer
         found, tried = _fastest([*runs, found]), [*tried, *runs]
     if found.cycles > NEAR * bound:
         found = cut_finely(found, tried)
-    if found.cycles > NEAR * bound and len(graph.layers) > 1:
-        found = _or_one_by_one(found, alone)
+    if len(graph.layers) > 1:
+        found = _with_fewer_bytes(found, bound)
+        if found.cycles > NEAR * bound:
+            found = _or_one_by_one(found, alone)
     return found
+
+
+_FEW_BYTES = 1.2
+"""How many times the weights, inputs and outputs of a region a plan moves for which no other one is looked for."""
+
+_SAVED = 8
+"""Cycles of the DMA that a cycle more of the region has to save: copies cost energy."""
+
+
+def _with_fewer_bytes(found: Layout, bound: int) -> Layout:
+    """A plan, or one whose DMA has less to do, if it takes at most 1 % more cycles."""
+    mapped, most = found.mapped, NEAR * found.cycles
+    graph, one = mapped.graph, mapped.accelerator
+    if found.choices.apart or mapped.whole or 2 * len(found.work.ops) > MOST_WORK:
+        return found
+    needed = sum(all_bytes(layer, None, one) for layer in mapped.mapping.layers)
+    needed += sum(tensor.nbytes for tensor in (*graph.inputs, *graph.outputs))
+    if _moved(found) <= _FEW_BYTES * needed:
+        return found
+    tried = list(layouts_of_slower_dma(found, MOST_WORK // 2))
+    if not tried:
+        return found
+    start = min(tried, key=_lean)
+    if 2 * len(start.work.ops) <= MOST_WORK:
+        search = _FewerBytes(start, bound, MOST_WORK)
+        search.improve()
+        tried += search.seen
+    best = min(tried, key=_lean)
+    tried += [_cut(best)] if 2 * len(best.work.ops) <= MOST_ORDERED else []
+    return min([found, *(plan for plan in tried if plan.cycles <= most)], key=_lean)
+
+
+def _moved(layout: Layout) -> int:
+    """The bytes that the DMA moves."""
+    return sum(op.step.nbytes * op.step.rows for op in layout.work.ops if isinstance(op.step, Copy))
+
+
+def _lean(layout: Layout) -> float:
+    """The cycles of a plan, and those of its copies as far as they count."""
+    return layout.cycles + sum(layout.work.ops[index].cycles for index in layout.order.copies) / _SAVED
 
 
 def _by_estimates(graph: Graph, accelerator: Accelerator, bound: int) -> list[Layout]:
@@ -409,15 +452,24 @@ class _Nearby:
             return False
         try:
             mapped = self._space.groups_of(choices).mapped
-            other = lay_out(mapped, choices, most=2 * len(best.work.ops) + 100, below=best.cycles)
+            other = lay_out(mapped, choices, most=2 * len(best.work.ops) + 100, below=self._below)
         except PlanError:
             self._too_large.append(choices)
             return False
         self.seen.append(other)
-        if other.cycles >= best.cycles or _cost(other) >= _cost(best):
+        if not self._is_less(other):
             return False
         self.best, self._too_large = other, []
         return True
+
+    @property
+    def _below(self) -> int:
+        """Cycles that either engine of a better plan is busy at most."""
+        return self.best.cycles
+
+    def _is_less(self, other: Layout) -> bool:
+        """Whether another plan is better than the best one."""
+        return other.cycles < self.best.cycles and _cost(other) < _cost(self.best)
 
     def _in_turn(self, space: SearchSpace, found: Layout) -> Iterator[Choices]:
         """Choices that did not fit, with new groups whose stripes are copied and computed in turn, as a whole or in
@@ -427,6 +479,21 @@ class _Nearby:
             for pieces in PIECES:
                 groups = (one if one in known else replace(one, overlap=False, pieces=pieces) for one in choices.groups)
                 yield replace(choices, groups=tuple(groups))
+
+
+class _FewerBytes(_Nearby):
+    """The same for a plan whose DMA has little to do: a better one may take more cycles."""
+
+    @property
+    def _below(self) -> int:
+        return ceil(_lean(self.best))
+
+    def _is_less(self, other: Layout) -> bool:
+        return _lean(other) < _lean(self.best)
+
+    @property
+    def _ended(self) -> bool:
+        return self._left < 0
 
 
 _COPYING = 16

@@ -94,11 +94,12 @@ class WorkBuilder:
     def targets(self, storage: Storage) -> list[Home]:
         """The places in main memory for a storage that a layer writes."""
         joined = [self._joined(storage, join) for join in storage.joins]
-        joined += [replace(self.homes[part], box=part.taken) for part in storage.exits]
-        if storage not in self.in_main:
-            return joined
-        own = [argument_home(storage, sink) for sink in storage.sinks] or [self.homes[storage]]
-        return own + joined
+        joined += [replace(home, box=part.taken) for part in storage.exits for home in self._homes(part)]
+        return joined if storage not in self.in_main else self._homes(storage) + joined
+
+    def _homes(self, storage: Storage) -> list[Home]:
+        """The places in main memory of a storage itself: one for each output that it is."""
+        return [argument_home(storage, sink) for sink in storage.sinks] or [self.homes[storage]]
 
     def sources(self, storage: Storage) -> list[Home]:
         """The places in main memory that a storage is loaded from."""
