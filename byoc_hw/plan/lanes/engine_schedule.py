@@ -111,10 +111,14 @@ class EngineSchedule:
                 if waits[other]:
                     continue
                 if its & 1:
-                    heappush(later[its], (ready[other], other + needed[other], other))
-                    if not possible[its]:
-                        at = later[its][0][0]
-                        can[its] = at if at > free[its] else free[its]
+                    at = ready[other]
+                    if at <= free[its]:  # it can start when the DMA is free
+                        heappush(possible[its], (other + needed[other], other))
+                        can[its] = free[its]
+                    else:
+                        heappush(later[its], (at, other + needed[other], other))
+                        if not possible[its] and at < can[its]:
+                            can[its] = at
                 elif jobs[its][-1] == other:
                     at = ready[other]
                     can[its] = at if at > free[its] else free[its]

@@ -1,17 +1,21 @@
 """Copies and jobs of the parts of a chip are cut where one engine of a lane waits for the other one.
 
 As in `order/finer.py`, but the chain that takes all the cycles goes through the engines of all lanes. Where it goes
-from an engine of a part to the other one, the part's operations are cut; addresses stay.
+from an engine of a part to the other one, the part's operations are cut; addresses stay. So is a long copy, weights as
+a rule, in the way of one on the chain that could begin earlier.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import replace
 
+from byoc_hw.accelerator import Accelerator
 from byoc_hw.plan.lanes.joint import OrderedParts, PlacedPart, ordered_parts
 from byoc_hw.plan.order.copies import Order, order
-from byoc_hw.plan.order.finer import CUT_SAVES, ChainCuts, ChainWait, chain_waits
+from byoc_hw.plan.order.finer import CUT_SAVES, ChainCuts, ChainWait, chain_delays, chain_waits
+from byoc_hw.plan.work.halves import Halves, copy_cuts, copy_halves
 from byoc_hw.plan.work.ops import Op
 from byoc_hw.soc import Soc
 
@@ -23,10 +27,10 @@ def parts_cut_finely(parts: OrderedParts, chip: Soc, cost: float) -> OrderedPart
     """Parts with some operations cut in two, where each copy or job more saves at least so many cycles as it costs, and
     as on one accelerator."""
     best, left = parts, _MOST_ORDERED
+    tried: set[tuple[int, tuple[int, ...]]] = set()
     improved = True
     while improved and left > 0:
         improved = False
-        tried: set[tuple[int, tuple[int, ...]]] = set()
         for at, ops in _cuts(best):
             key = at, tuple(op.cycles for op in ops)
             if key in tried:
@@ -60,6 +64,22 @@ def _cuts(placed: OrderedParts) -> Iterator[tuple[int, tuple[Op, ...]]]:
         )
         for cut in cuts.of(local):
             yield at, tuple(op for index, one in enumerate(ops) for op in cut.get(index, (one,)))
+    delays = chain_delays(work.ops, work.lanes, known)
+    for delay in sorted(delays, key=lambda delay: (-delay.waits, delay.then)):
+        at = work.parts[delay.first]
+        layout, base = parts[at].layout, work.parts.index(at)
+        halves = out_of_the_way(work.ops[delay.first], layout.mapped.accelerator, known, delay)
+        if halves is not None:
+            index = delay.first - base
+            yield at, (*layout.work.ops[:index], *halves, *layout.work.ops[index + 1 :])
+
+
+def out_of_the_way(op: Op, accelerator: Accelerator, known: Order, delay: ChainWait) -> Halves | None:
+    """A copy in two, the first part as large as can be until another one can begin."""
+    room = known.ready[delay.then] - known.start[delay.first]
+    cuts = copy_cuts(op, accelerator)
+    at = bisect_right(cuts, room, key=lambda at: copy_halves(op, at, accelerator)[0].cycles)
+    return copy_halves(op, cuts[max(at - 1, 0)], accelerator) if cuts else None
 
 
 def order_of_part(known: Order, base: int, count: int) -> Order:

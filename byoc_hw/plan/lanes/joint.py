@@ -219,8 +219,9 @@ def joint_order(work: JointWork) -> Order:
     return _order(work, actions, EngineSchedule(actions))
 
 
-_PASSES = 4
-"""The most orders with patient DMAs that are tried."""
+_PASSES = 8
+_IN_VAIN = 3
+"""The most orders with patient DMAs that are tried, and how many of them in a row save nothing before that ends."""
 
 
 def patient_order(work: JointWork) -> Order:
@@ -228,12 +229,12 @@ def patient_order(work: JointWork) -> Order:
     before."""
     actions = _actions_of(work)
     best = found = EngineSchedule(actions)
+    since = 0
     for _ in range(_PASSES):
         ready = found.ready
         found = EngineSchedule(actions, expected=ready)
-        if found.total < best.total:
-            best = found
-        if found.ready == ready:
+        best, since = (found, 0) if found.total < best.total else (best, since + 1)
+        if found.ready == ready or since == _IN_VAIN:
             break
     return _order(work, actions, best)
 

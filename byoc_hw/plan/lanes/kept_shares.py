@@ -170,19 +170,23 @@ def _buffers(part: PlacedPart) -> dict[Tensor, list[LocalBuffer]]:
     return found
 
 
-def _moved(part: PlacedPart, op: Op) -> tuple[Tensor, _Moved] | None:
-    """What a copy moves of a tensor of the region; None for other operations."""
+def _tensor(part: PlacedPart, op: Op) -> Tensor | None:
+    """The tensor of the region of which a copy moves something; None for other operations."""
+    argument = next(touched_arguments(part, op), None) if isinstance(op.step, Copy) else None
+    return None if argument is None else part.part.arguments[argument][0]
+
+
+def _moved(part: PlacedPart, op: Op) -> _Moved:
+    """What a copy moves of a tensor of the region."""
     step = op.step
-    argument = next(touched_arguments(part, op), None) if isinstance(step, Copy) else None
-    if argument is None or not isinstance(step, Copy):
-        return None
-    tensor, start = part.part.arguments[argument]
+    assert isinstance(step, Copy)
+    _, start = part.part.arguments[next(touched_arguments(part, op))]
     (buffer,) = op.local.values()
     strides = step.target_stride, step.source_stride
     local_stride, main_stride = strides if step.inward else strides[::-1]
     main = _places(start + step.main.offset, (step.rows, step.nbytes), (main_stride, 1))
     local = _places(step.local.offset, (step.rows, step.nbytes), (local_stride, 1))
-    return tensor, _Moved(buffer, main, local)
+    return _Moved(buffer, main, local)
 
 
 def _places(start: int, counts: Sequence[int], strides: Sequence[int]) -> Numbers:
@@ -260,10 +264,12 @@ def _has(parts: Sequence[PlacedPart], tensor: Tensor, buffer: LocalBuffer, size:
             if buffer not in op.local.values():
                 continue
             if isinstance(op.step, Copy):
-                found = _moved(part, op)
-                if found is None or found[0] is not tensor or found[1].main.max() >= size:
+                if _tensor(part, op) is not tensor:
                     raise _CannotStayError
-                has[found[1].main] = found[1].local
+                found = _moved(part, op)
+                if found.main.max() >= size:
+                    raise _CannotStayError
+                has[found.main] = found.local
             elif isinstance(op.step, Job) and op.local.get("ofm") is buffer and op.step.last:
                 has[np.isin(has, _tile(op.step, "ofm"))] = NOWHERE
     if known is not None:
@@ -279,11 +285,11 @@ def _loaded(part: PlacedPart, tensor: Tensor, size: int) -> tuple[LocalBuffer, N
     there = np.full(size, NOWHERE, np.int64)
     buffers = set()
     for op in part.layout.work.ops:
-        found = _moved(part, op)
-        if found is None or found[0] is not tensor:
+        if _tensor(part, op) is not tensor:
             continue
-        buffers.add(found[1].buffer)
-        main, local = found[1].main, found[1].local
+        found = _moved(part, op)
+        buffers.add(found.buffer)
+        main, local = found.main, found.local
         if main.max() >= size or not isinstance(op.step, Copy) or not op.step.inward:
             raise _CannotStayError
         if ((there[main] >= 0) & (there[main] != local)).any():
@@ -335,10 +341,10 @@ def _relocated(part: PlacedPart, before: LocalBuffer, buffer: LocalBuffer, moves
     """A part with each byte of a buffer in its new place in another one."""
 
     def copies(op: Op) -> Iterator[Op]:
-        found = _moved(part, op)
-        if found is None:
+        if _tensor(part, op) is None:
             raise _CannotStayError
-        return _copies(part, op, buffer, found[1].main, _at(moves, found[1].local))
+        found = _moved(part, op)
+        return _copies(part, op, buffer, found.main, _at(moves, found.local))
 
     return _with_others(part, before, copies, lambda op: _job(part, op, before, buffer, moves))
 
@@ -421,10 +427,8 @@ def _shifted(op: Op, name: str, stop: int, moves: Numbers, *, slides: bool) -> t
 def _copies(part: PlacedPart, op: Op, buffer: LocalBuffer, main: Numbers, local: Numbers) -> Iterator[Op]:
     """The copies, in place of one, of some bytes of its tensor to or from a buffer: few of them."""
     step, accelerator = op.step, part.layout.mapped.accelerator
-    found = _moved(part, op)
     assert isinstance(step, Copy)
-    assert found is not None
-    before = int(found[1].main[0])
+    before = int(_moved(part, op).main[0])
     (there,) = (access for access in op.accesses if isinstance(access.place, Storage))
     boxes = list(_boxes(main, local))
     if len(boxes) > _PIECES:
@@ -478,12 +482,13 @@ def _without_loads(
     moves = _further(before, by, unit)
 
     def copies(op: Op) -> Iterable[Op]:
-        found, step = _moved(part, op), op.step
-        if found is not None and found[0] is tensor:
-            rest = kept[found[1].main] == NOWHERE
+        step = op.step
+        if _tensor(part, op) is tensor:
+            found = _moved(part, op)
+            rest = kept[found.main] == NOWHERE
             if not rest.any():
                 return ()
-            return _copies(part, op, buffer, found[1].main[rest], _at(moves, found[1].local[rest]))
+            return _copies(part, op, buffer, found.main[rest], _at(moves, found.local[rest]))
         assert isinstance(step, Copy)
         there = _places(by + step.local.offset, (step.rows, step.nbytes), (step.target_stride, 1))
         if not step.inward or np.isin(there, kept).any() or by % unit:
@@ -504,16 +509,15 @@ def _without_stores(parts: Sequence[PlacedPart], tensor: Tensor) -> list[PlacedP
     stores: list[tuple[int, Op, Numbers]] = []
     for at, part in enumerate(parts):
         for op in part.layout.work.ops:
-            found = _moved(part, op)
-            if found is None:
+            if not isinstance(op.step, Copy):
                 if any(part.part.arguments[one][0] is tensor for one in touched_arguments(part, op)):
                     return list(parts)  # a layer as a whole
-            elif found[0] is tensor:
-                assert isinstance(op.step, Copy)
+            elif _tensor(part, op) is tensor:
+                main = _moved(part, op).main
                 if op.step.inward:
-                    loads.append(found[1].main)
+                    loads.append(main)
                 else:
-                    stores.append((at, op, found[1].main))
+                    stores.append((at, op, main))
     made, needed = list(parts), np.concatenate(loads) if loads else np.empty(0, np.int64)
     for at, op, main in stores:
         if not np.isin(main, needed).any():

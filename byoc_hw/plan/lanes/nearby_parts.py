@@ -92,12 +92,15 @@ def _at_its_times(known: OrderedParts, at: int) -> Layout:
 
 
 def _with_choices(known: OrderedParts, at: int, choices: Choices, chip: Soc) -> OrderedParts | None:
-    """The parts with other choices for one of them; None where that has no plan."""
+    """The parts with other choices for one of them; None where that has no plan, or one whose copies and
+    jobs take as long."""
     before = known.parts[at].layout
     most = 2 * len(before.work.ops) + 100
     try:
         layout = lay_out(mapped_as(before.mapped, choices), choices, most=most, below=known.order.cycles)
     except PlanError:
+        return None
+    if [op.cycles for op in layout.work.ops] == [op.cycles for op in before.work.ops]:
         return None
     parts = [_at_the_start(part) for part in known.parts]
     parts[at] = replace(parts[at], layout=layout)

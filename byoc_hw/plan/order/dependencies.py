@@ -104,10 +104,11 @@ def _by_memory(
     lies: dict[object, tuple[list[TouchedSpan], int]] = {}  # the memory of each place, and where it is there
     for index, some in enumerate(accesses):
         for place, start, stop, writes in some:
-            if place not in lies:
+            there = lies.get(place)
+            if there is None:
                 key, base = (place.space, offsets[place]) if isinstance(place, LocalBuffer) else (place, 0)
-                lies[place] = memories.setdefault(key, []), base
-            spans, base = lies[place]
+                there = lies[place] = memories.setdefault(key, []), base
+            spans, base = there
             spans.append((index, base + start, base + stop, writes))
     return memories.values()
 

@@ -108,6 +108,31 @@ class ChainWait:
 def chain_waits(ops: Sequence[Op], lanes: Sequence[int], known: Order) -> list[ChainWait]:
     """Where one engine waits for another one, on the chains that take all cycles. `lanes` has the accelerator of each
     operation."""
+    found = []
+    for index, before, tight in _chain(ops, lanes, known):
+        free = 0 if before is None else known.end[before]
+        for one in tight:
+            if ops[one].is_job != ops[index].is_job:
+                found.append(ChainWait(one, index, known.start[index] - free))
+    return found
+
+
+def chain_delays(ops: Sequence[Op], lanes: Sequence[int], known: Order) -> list[ChainWait]:
+    """The copies on these chains that could have begun while the one before on their DMA was under way, and the cycles
+    by which they are late."""
+    return [
+        ChainWait(before, index, known.start[index] - known.ready[index])
+        for index, before, _ in _chain(ops, lanes, known)
+        if before is not None
+        and not ops[index].is_job
+        and known.end[before] == known.start[index]
+        and known.start[before] < known.ready[index] < known.start[index]
+    ]
+
+
+def _chain(ops: Sequence[Op], lanes: Sequence[int], known: Order) -> Iterator[tuple[int, int | None, list[int]]]:
+    """The operations on the chains that take all cycles, each with the one before it on its engine, and with those that
+    it needs and that end when it begins."""
     before: dict[int, int] = {}  # on the same engine
     last: dict[tuple[int, bool], int] = {}
     for index in (*known.copies, *known.jobs):
@@ -115,21 +140,16 @@ def chain_waits(ops: Sequence[Op], lanes: Sequence[int], known: Order) -> list[C
         if engine in last:
             before[index] = last[engine]
         last[engine] = index
-    found = []
     reached = [index for index, end in enumerate(known.end) if end == known.cycles]
     seen = set(reached)
     while reached:
         index = reached.pop()
-        free = known.end[before[index]] if index in before else 0
         tight = {one for one in known.before[index] if known.end[one] == known.start[index]}
-        for one in sorted(tight):
-            if ops[one].is_job != ops[index].is_job:
-                found.append(ChainWait(one, index, known.start[index] - free))
-        if index in before and free == known.start[index]:
+        yield index, before.get(index), sorted(tight)
+        if index in before and known.end[before[index]] == known.start[index]:
             tight.add(before[index])
         reached += sorted(tight - seen)
         seen |= tight
-    return found
 
 
 class ChainCuts:
