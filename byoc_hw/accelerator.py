@@ -14,7 +14,7 @@ from math import lcm
 from pathlib import Path
 from typing import Any, get_args
 
-from byoc_hw.arguments import check_flag, check_number, check_type, check_whole, shown
+from byoc_hw.arguments import check_flag, check_number, check_type, check_whole, shown, with_plain_numbers
 from byoc_hw.errors import InvalidInput
 from byoc_hw.graph import LAYER_KINDS, Convolution, Gather, Layer, Ordering, Suppression, Weighted, Whole
 from byoc_hw.html_tables import table_html
@@ -115,6 +115,9 @@ class Limits:
     """Whether the second input of an element-wise layer may be one value for each channel, or one value."""
     kernel_parts: bool = False
     """Whether several jobs, each over a part of a kernel, compute a convolution of more than `max_kernel`."""
+
+    def __post_init__(self) -> None:
+        with_plain_numbers(self)
 
     def check(self, prefix: str) -> None:
         """Raise `InvalidInput` for a limit that is none: of the wrong type, empty or below 1."""
@@ -433,6 +436,7 @@ class TuningSpace:
     """Whether images may have packed rows from layer to layer."""
 
     def __post_init__(self) -> None:
+        with_plain_numbers(self)
         check_whole("tuning space: longest_group", self.longest_group, 1)
         for what, values in (("stripes", self.stripes), ("weight_shares", self.weight_shares)):
             numbers = isinstance(values, tuple) and all(type(value) is int and value >= 1 for value in values)
@@ -460,6 +464,9 @@ class HalInstructions:
     """To wait for one of them, or to ask whether it is done."""
     event: int = 0
     """To have an engine signal or await an event."""
+
+    def __post_init__(self) -> None:
+        with_plain_numbers(self)
 
     def check(self, prefix: str) -> None:
         """Raise `InvalidInput` for a number that none of them can be."""
@@ -582,6 +589,7 @@ class Accelerator:
     """The choices of the planner and the tuner."""
 
     def __post_init__(self) -> None:
+        with_plain_numbers(self)
         check_compiler_name(self.name)
         prefix = f"accelerator {self.name}:"
         check_type(f"{prefix} label", self.label, str, "a string")
