@@ -262,6 +262,21 @@ _SHIFTS = Rule("ratios of scales are powers of two", _powers_of_two)
 """Of an array that has shifts alone."""
 
 
+_UNSIGNED_TOO = ("lookup", "reshape", "transpose", "concat", "slice", "resize")
+"""The layer kinds of which a HAL's jobs and copies take bytes as they are."""
+
+
+def _types_of_tiles(layer: Layer) -> Check:
+    types = ("int8", "uint8") if layer.kind in _UNSIGNED_TOO else ("int8",)
+    others = [dtype for dtype in _activation_types(layer) if dtype not in types]
+    return Check(others[0] if others else "", not others)
+
+
+_TYPES_OF_TILES = Rule(
+    "activation type of a HAL's tiles is int8, or uint8 where bytes are as they are", _types_of_tiles
+)
+"""Whatever the limits of the kind say: the descriptors have no type."""
+
 _ONE_GROUP = Rule("groups are 1", lambda layer: Check(groups := getattr(layer, "groups", 1), groups == 1))
 
 
@@ -699,7 +714,9 @@ class Accelerator:
         if self.library is not None:  # its calls are over whole kernels
             limits = replace(limits, kernel_parts=False)
         shifts = (_SHIFTS,) if self.shift_only else ()
-        for rule in (*limits.rules(), *limits.further_rules(layer), _ZERO_POINTS, *shifts):
+        listed = set(_activation_types(layer)) <= set(limits.activation_types)
+        types = (_TYPES_OF_TILES,) if listed and not self.runs_whole(layer) else ()
+        for rule in (*limits.rules(), *limits.further_rules(layer), *types, _ZERO_POINTS, *shifts):
             check = rule.check(layer)
             if not check.allowed:
                 yield rule, check
