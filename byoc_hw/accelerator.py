@@ -14,7 +14,7 @@ from math import lcm
 from pathlib import Path
 from typing import Any, get_args
 
-from byoc_hw.arguments import check_flag, check_number, check_type, check_whole, shown
+from byoc_hw.arguments import check_flag, check_number, check_type, check_whole, shown, with_plain_numbers
 from byoc_hw.errors import InvalidInput
 from byoc_hw.graph import LAYER_KINDS, Convolution, Gather, Layer, Ordering, Suppression, Weighted, Whole
 from byoc_hw.html_tables import table_html
@@ -115,6 +115,9 @@ class Limits:
     """Whether the second input of an element-wise layer may be one value for each channel, or one value."""
     kernel_parts: bool = False
     """Whether several jobs, each over a part of a kernel, compute a convolution of more than `max_kernel`."""
+
+    def __post_init__(self) -> None:
+        with_plain_numbers(self)
 
     def check(self, prefix: str) -> None:
         """Raise `InvalidInput` for a limit that is none: of the wrong type, empty or below 1."""
@@ -258,6 +261,21 @@ def _powers_of_two(layer: Any) -> Check:
 _SHIFTS = Rule("ratios of scales are powers of two", _powers_of_two)
 """Of an array that has shifts alone."""
 
+
+_UNSIGNED_TOO = ("lookup", "reshape", "transpose", "concat", "slice", "resize")
+"""The layer kinds of which a HAL's jobs and copies take bytes as they are."""
+
+
+def _types_of_tiles(layer: Layer) -> Check:
+    types = ("int8", "uint8") if layer.kind in _UNSIGNED_TOO else ("int8",)
+    others = [dtype for dtype in _activation_types(layer) if dtype not in types]
+    return Check(others[0] if others else "", not others)
+
+
+_TYPES_OF_TILES = Rule(
+    "activation type of a HAL's tiles is int8, or uint8 where bytes are as they are", _types_of_tiles
+)
+"""Whatever the limits of the kind say: the descriptors have no type."""
 
 _ONE_GROUP = Rule("groups are 1", lambda layer: Check(groups := getattr(layer, "groups", 1), groups == 1))
 
@@ -433,6 +451,7 @@ class TuningSpace:
     """Whether images may have packed rows from layer to layer."""
 
     def __post_init__(self) -> None:
+        with_plain_numbers(self)
         check_whole("tuning space: longest_group", self.longest_group, 1)
         for what, values in (("stripes", self.stripes), ("weight_shares", self.weight_shares)):
             numbers = isinstance(values, tuple) and all(type(value) is int and value >= 1 for value in values)
@@ -460,6 +479,9 @@ class HalInstructions:
     """To wait for one of them, or to ask whether it is done."""
     event: int = 0
     """To have an engine signal or await an event."""
+
+    def __post_init__(self) -> None:
+        with_plain_numbers(self)
 
     def check(self, prefix: str) -> None:
         """Raise `InvalidInput` for a number that none of them can be."""
@@ -582,6 +604,7 @@ class Accelerator:
     """The choices of the planner and the tuner."""
 
     def __post_init__(self) -> None:
+        with_plain_numbers(self)
         check_compiler_name(self.name)
         prefix = f"accelerator {self.name}:"
         check_type(f"{prefix} label", self.label, str, "a string")
@@ -691,7 +714,9 @@ class Accelerator:
         if self.library is not None:  # its calls are over whole kernels
             limits = replace(limits, kernel_parts=False)
         shifts = (_SHIFTS,) if self.shift_only else ()
-        for rule in (*limits.rules(), *limits.further_rules(layer), _ZERO_POINTS, *shifts):
+        listed = set(_activation_types(layer)) <= set(limits.activation_types)
+        types = (_TYPES_OF_TILES,) if listed and not self.runs_whole(layer) else ()
+        for rule in (*limits.rules(), *limits.further_rules(layer), *types, _ZERO_POINTS, *shifts):
             check = rule.check(layer)
             if not check.allowed:
                 yield rule, check

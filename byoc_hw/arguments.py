@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,19 @@ def check_type(what: str, value: object, types: Any, rule: str) -> None:
     """Raise unless `value` is of one of `types`; `rule` says which: "a list of names"."""
     if not isinstance(value, types):
         raise InvalidInput(f"{what} is {rule}: got {shown(value)}")
+
+
+def plain_numbers(value: Any) -> Any:
+    """Python's number or flag for one of numpy, also inside a tuple; anything else as it is."""
+    if isinstance(value, tuple):
+        return tuple(map(plain_numbers, value))
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def with_plain_numbers(described: Any) -> None:
+    """Let the fields of a frozen dataclass be Python's numbers where numpy's are given, which JSON has not."""
+    for one in fields(described):
+        object.__setattr__(described, one.name, plain_numbers(getattr(described, one.name)))
 
 
 def check_flag(what: str, value: object) -> None:

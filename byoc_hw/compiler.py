@@ -317,6 +317,7 @@ def build(
         check_type("output_dir", output_dir, str | Path, "a path")
     check_flag("io_in_arena", io_in_arena)
     check_flag("poll", poll)
+    io_in_arena, poll = bool(io_in_arena), bool(poll)
     if optimize not in OBJECTIVES:
         raise InvalidInput(f"optimize is one of {', '.join(OBJECTIVES)}: got {shown(optimize)}")
     if weights not in WEIGHTS:

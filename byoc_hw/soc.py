@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from byoc_hw.accelerator import KIB, Accelerator, Check, Library, Limits, Rule, check_compiler_name
-from byoc_hw.arguments import check_number, check_type, check_whole, shown
+from byoc_hw.arguments import check_number, check_type, check_whole, shown, with_plain_numbers
 from byoc_hw.errors import InvalidInput
 from byoc_hw.graph import Layer
 from byoc_hw.html_tables import table_html
@@ -56,6 +56,7 @@ class Soc:
     """The accelerators, by name, whose engines reach the events; all with a HAL where it is empty."""
 
     def __post_init__(self) -> None:
+        with_plain_numbers(self)
         check_compiler_name(self.name)
         check_type(f"chip {self.name}: label", self.label, str, "a string")
         if not self.label or not self.label.isprintable():

@@ -87,6 +87,7 @@ def tune(
     """
     check_whole("budget", budget, 1)
     check_whole("seed", seed)
+    budget, seed = int(budget), int(seed)
     if accelerator is not None:
         check_type("accelerator", accelerator, Accelerator, "an Accelerator")
     if executor is not None and not callable(getattr(executor, "submit", None)):

@@ -239,7 +239,7 @@ def validate(
     found: dict[str, Difference] = {}
     compared: dict[str, _Sums] = {}
     for number, (arrays, result) in enumerate(zip(inferences, results, strict=True)):
-        outputs = answers.run(arrays)
+        outputs = answers.run([arrays] if isinstance(arrays, np.ndarray) else arrays)
         for what, here, there in _pairs(project, result, outputs, answers.layers()):
             compared.setdefault(what.name, _Sums(what)).add(here, there)
             _note(found, replace(what, inference=number), here, there, tolerance)

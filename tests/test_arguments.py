@@ -1,13 +1,18 @@
 """Arguments of wrong types and values: `InvalidInput` with the name, the rule and the value, whatever the function."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from relay_samples import Dense
 
 import byoc_hw
 from byoc_hw import build, check_operator, explain, partition_for_hwlib, pattern_table, tune, validate
+from byoc_hw.accelerator import REFERENCE, HalInstructions, Limits, TuningSpace
 from byoc_hw.compiler import region_graphs
 from byoc_hw.errors import InvalidInput
+from byoc_hw.mesh.machine import Link, Mesh
+from byoc_hw.soc import Soc
 
 INPUT = np.zeros((1, 24), np.int8)
 
@@ -150,3 +155,28 @@ def test_checking_an_operator_refuses(mod, options, message):
 def test_refuses_a_number_for_a_name(function, message):
     with pytest.raises(InvalidInput, match=message):
         function(5)
+
+
+def test_numbers_of_numpy_are_as_those_of_python(mod, tmp_path):
+    """As they come out of an arange over sizes of an accelerator."""
+    eight, yes = np.int64(8), np.bool_(True)
+    dense = Limits(batches=(np.int64(1),), weight_bits=(eight, np.int64(4)), accumulator_bits=np.int64(32))
+    accelerator = replace(
+        REFERENCE,
+        array_rows=eight,
+        packed_rows=yes,
+        limits={"dense": dense},
+        host_cycles_per_instruction=np.float32(2),
+        hal_instructions=HalInstructions(copy=eight),
+        tuning=TuningSpace(longest_group=eight, stripes=(np.int64(1), eight)),
+    )
+    partitioned = partition_for_hwlib(mod, accelerator=accelerator)
+    tune(partitioned, budget=eight, seed=np.int64(0), progress=False).save(tmp_path / "found.json")
+    build(partitioned, io_in_arena=yes, poll=yes, tuning=tmp_path / "found.json")
+    chip = Soc((replace(accelerator, name="one"),), ram=np.int64(2**20), events=eight)
+    build(partition_for_hwlib(mod, accelerator=chip))
+    mesh = Mesh(
+        accelerator, np.int64(4), 4, memory=np.int64(2**20), link=Link(bytes_per_cycle=eight), chips=(np.int64(2), 1)
+    )
+    numbers = (mesh.width, mesh.link.bytes_per_cycle, mesh.chips[0], accelerator.limits["dense"].accumulator_bits)
+    assert {type(number) for number in numbers} == {int}

@@ -7,9 +7,9 @@ from shutil import which
 
 import numpy as np
 import pytest
-from bit_exact import assert_bit_exact, input_arrays
+from bit_exact import SANITIZED, assert_bit_exact, assert_equals_tvm, input_arrays
 from networks import mobilenet_v2
-from relay_samples import Add, Conv, Pool, const, module, variable
+from relay_samples import Add, Conv, Dense, Pool, const, module, variable
 from tvm import relay
 
 import byoc_hw
@@ -237,6 +237,15 @@ int main(void) {{
 """
     printed = compile_and_run(tmp_path, [inside], main)
     np.testing.assert_array_equal(np.frombuffer(printed, np.int8), np.tile(expected.ravel(), 2))
+
+
+def test_ends_inside_a_word_of_the_dma_may_lie_in_the_arena():
+    """A copy writes whole words: nothing beside the output may be behind its end."""
+    x = variable((1, 3, 3, 5))
+    mod = module(Dense(45, 1).expr(relay.reshape(x, (1, 45))), x)
+    partitioned = byoc_hw.partition_for_hwlib(mod, accelerator=replace(REFERENCE, dma_alignment=8))
+    project = byoc_hw.build(partitioned, io_in_arena=True)
+    assert_equals_tvm(project, partitioned, mod, list(input_arrays(mod, 1)), SANITIZED)
 
 
 # ---------------------------------------------------------------- nothing hidden

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from relay_samples import Conv, Pool, module, variable
 from tflite_samples import Node, TensorSample, network_bytes
+from tvm import relay
 
 import byoc_hw
 from byoc_hw.demo import heldout, model_path
@@ -76,6 +77,14 @@ def test_equal_to_tvm_layer_by_layer(chain):
 def test_one_array_is_one_inference(chain):
     mod, project = chain
     assert byoc_hw.validate(project, images()[0], reference=mod).inferences == 1
+
+
+def test_one_array_of_several_rows_is_one_input():
+    x = variable((5, 3))
+    mod = byoc_hw.partition_for_hwlib(module(relay.clip(x, 0, 9), x))
+    project, image = byoc_hw.build(mod), np.arange(15, dtype=np.int8).reshape(5, 3)
+    assert byoc_hw.validate(project, image, mod)
+    assert byoc_hw.validate(project, [image, -image], mod).inferences == 2
 
 
 def test_names_the_first_layer_that_differs_and_where(chain):

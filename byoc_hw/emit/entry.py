@@ -37,6 +37,7 @@ def entry_context(
     layers = number_layers(program)
     members = Members(program)
     alignment = alignment_of(accelerator)
+    ends = _app_ends(program, members, io_in_arena)
     return {
         "mod_name": program.name,
         "macro": program.name.upper(),
@@ -65,12 +66,10 @@ def entry_context(
         "layer_names": "\n".join(_layer_names(layers)),
         "body": "\n".join(_body(program, members, memory, polled, ahead)),
         "inputs": program.inputs,
-        "buffers": "\n".join(_app_buffers(program, alignment)),
-        "input_table": "\n".join(f"    {{input_{at}, sizeof input_{at}}}," for at in range(len(program.inputs))),
-        "output_writes": "\n".join(
-            f"  write_or_exit(file, output_{at}, sizeof output_{at});" for at in range(len(program.outputs))
-        ),
-        "interface": "\n".join(_app_interface(program, members)),
+        "buffers": "" if io_in_arena else "\n".join(_app_buffers(program, alignment)),
+        "input_table": "\n".join(f"    {{{place}, {size}}}," for place, size in ends["input"]),
+        "output_writes": "\n".join(f"  write_or_exit(file, {place}, {size});" for place, size in ends["output"]),
+        "interface": "\n".join(_app_interface(program, members, ends)),
     }
 
 
@@ -214,7 +213,17 @@ def _app_buffers(program: Program, alignment: int) -> Iterator[str]:
             yield f"static {element} {array} __attribute__((aligned({alignment})));"
 
 
-def _app_interface(program: Program, members: Members) -> Iterator[str]:
+def _app_ends(program: Program, members: Members, io_in_arena: bool) -> dict[str, list[tuple[str, str]]]:
+    """Address and size in C of each input and output, by role: in the arena, or an array of the example program."""
+    ends: dict[str, list[tuple[str, str]]] = {"input": [], "output": []}
+    for role, name, _ in _ends(program, members):
+        array = f"{role}_{len(ends[role])}"
+        arena = f"{program.name}_{role}_{name}()", f"{_macro(program, role, name)}_SIZE"
+        ends[role].append(arena if io_in_arena else (array, f"sizeof {array}"))
+    return ends
+
+
+def _app_interface(program: Program, members: Members, ends: dict[str, list[tuple[str, str]]]) -> Iterator[str]:
     for role, names in (("input", members.inputs), ("output", members.outputs)):
-        values = ", ".join(f".{name} = {role}_{index}" for index, name in enumerate(names))
+        values = ", ".join(f".{name} = {place}" for name, (place, _) in zip(names, ends[role], strict=True))
         yield f"  const struct {program.name}_{role}s {role}s = {{{values}}};"

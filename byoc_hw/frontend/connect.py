@@ -75,16 +75,17 @@ def with_least_bits(layer: Layer) -> Layer:
 
 
 def without_idle_reshapes(nodes: Iterable[LayerNode]) -> tuple[list[LayerNode], dict[Value, Value]]:
-    """The nodes without reshapes that keep the shape, and the value that replaces each of those."""
+    """The nodes without reshapes that keep the shape, and the value that replaces each of those. A region of nothing
+    else keeps them: it has layers."""
     same: dict[Value, Value] = {}
-    kept = []
-    for node in nodes:
+    given, kept = list(nodes), []
+    for node in given:
         node = replace(node, reads=tuple(same.get(value, value) for value in node.reads))
         if isinstance(node.layer, Reshape) and node.layer.ifm.shape == node.layer.ofm.shape:
             same[node.value] = node.reads[0]
         else:
             kept.append(node)
-    return kept, same
+    return (kept, same) if kept else (given, {})
 
 
 def with_unique_names(nodes: Sequence[LayerNode]) -> list[LayerNode]:

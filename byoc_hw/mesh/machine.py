@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from byoc_hw.accelerator import KIB, REFERENCE, Accelerator
-from byoc_hw.arguments import check_type, check_whole, shown
+from byoc_hw.arguments import check_type, check_whole, shown, with_plain_numbers
 from byoc_hw.errors import InvalidInput
 from byoc_hw.integers import ceil_div
 
@@ -25,6 +25,7 @@ class Link:
     hop_cycles: int = 5
 
     def __post_init__(self) -> None:
+        with_plain_numbers(self)
         check_whole("link: bytes_per_cycle", self.bytes_per_cycle, 1, 2**20)
         check_whole("link: hop_cycles", self.hop_cycles, 0, 2**20)
 
@@ -55,6 +56,7 @@ class Mesh:
     label: str = "MESH"
 
     def __post_init__(self) -> None:
+        with_plain_numbers(self)
         check_type("mesh: pe", self.pe, Accelerator, "an Accelerator")
         check_whole("mesh: width", self.width, 1, _MOST_SIDE)
         check_whole("mesh: height", self.height, 1, _MOST_SIDE)

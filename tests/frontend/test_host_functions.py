@@ -97,3 +97,32 @@ def test_sums_and_complements_of_bool_have_one_bit():
         relay.add(x, x),
     ]
     assert_has_tvms_bits(module(relay.Tuple(outputs), x, y), inputs)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16"])
+def test_sums_of_narrow_integers_have_the_bits_of_their_type_where_more_is_computed_of_them(dtype):
+    rng = np.random.default_rng(4)
+    limits = np.iinfo(dtype)
+    inputs = [rng.integers(limits.min, limits.max + 1, (4, 40)).astype(dtype) for _ in range(2)]
+    inputs[1][inputs[1] == 0] = 1
+    x, y = variable((4, 40), dtype), variable((4, 40), dtype, "y")
+    repeated = relay.repeat(x, 2, 1)  # a product that TVM computes where it is read
+    outputs = [
+        relay.sum(relay.cast(relay.multiply(repeated, repeated), "int32"), axis=1),
+        relay.multiply(repeated, repeated),
+        relay.less(relay.add(x, y), x),
+        relay.cast(relay.negative(x), "int32"),
+        relay.cast(relay.bitwise_not(x), "float32"),
+        relay.floor_divide(relay.subtract(x, y), y),
+        relay.maximum(relay.add(relay.add(x, y), y), y),
+    ]
+    if dtype != "uint16":  # whose shifts TVM has not
+        outputs.append(relay.right_shift(relay.left_shift(x, const(3, dtype)), const(2, dtype)))
+    assert_has_tvms_bits(module(relay.Tuple(outputs), x, y), inputs, cflags=SANITIZED + " -fno-sanitize=shift")
+
+
+def test_a_sum_of_narrow_integers_that_is_stored_is_computed_as_it_is():
+    x = variable((4,), "int8")
+    project = byoc_hw.build(module(relay.add(x, relay.reverse(x, 0)), x))
+    source = (project.directory / "src" / "default_host.c").read_text(encoding="utf-8")
+    assert "(int8_t)" not in source

@@ -1,5 +1,7 @@
 """Regions: what goes in, what comes out, and what partitioning must leave alone."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import tvm
@@ -9,10 +11,11 @@ from tvm import relay
 from tvm.relay.op.contrib.register import get_pattern_table
 
 import byoc_hw
-from byoc_hw.accelerator import REFERENCE, SMALL
+from byoc_hw.accelerator import DSP, REFERENCE, SMALL
 from byoc_hw.errors import InvalidInput
 from byoc_hw.frontend.relay.record import record_of, regions
 from byoc_hw.frontend.relay.sources import calls_in_order
+from byoc_hw.soc import Soc
 
 
 def operator_calls(mod):
@@ -128,6 +131,12 @@ def test_a_region_whose_input_is_also_an_output():
     x = variable((1, 6, 6, 4))
     y = softmax(x)
     assert_bit_exact(module(relay.Tuple([y, Conv(6, 6, 4, 8).expr(y)]), x))
+
+
+@pytest.mark.parametrize("hardware", [REFERENCE, Soc((replace(REFERENCE, name="one"), DSP))], ids=["alone", "chip"])
+def test_a_region_of_a_transposition_that_moves_nothing(hardware):
+    x = variable((5, 17, 2))
+    assert_bit_exact(module(relay.transpose(x, [0, 1, 2]), x), accelerator=hardware)
 
 
 def test_both_operands_of_an_addition_are_one_tensor():

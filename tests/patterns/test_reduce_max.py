@@ -1,8 +1,12 @@
 """reduce_max: which maxima over axes it takes, what it declines and why, and what it computes."""
 
+from dataclasses import replace
+
 import pytest
 from pattern_checks import accepted, check_bit_exact, declined
 from relay_samples import Pool, Quantized
+
+from byoc_hw.accelerator import REFERENCE
 
 COMPOSITE = "reduce_max"
 SAME = Quantized(0.1, -3)
@@ -42,6 +46,12 @@ DECLINED = {
 @pytest.mark.parametrize(("form", "reason"), DECLINED.values(), ids=DECLINED)
 def test_declines_with_the_rule_and_the_value(form, reason):
     declined(form.module(), f"{COMPOSITE}: {reason}")
+
+
+def test_declines_a_type_that_no_hal_has_though_the_limits_list_it():
+    limits = REFERENCE.limits | {"pool2d": replace(REFERENCE.limits["pool2d"], activation_types=("int8", "uint8"))}
+    rule = "activation type of a HAL's tiles is int8, or uint8 where bytes are as they are: got uint8"
+    declined(maximum(dtype="uint8").module(), f"{COMPOSITE}: {rule}", accelerator=replace(REFERENCE, limits=limits))
 
 
 def test_gives_tvms_results_bit_for_bit():

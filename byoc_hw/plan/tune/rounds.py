@@ -156,7 +156,8 @@ def _without_data(graph: Graph) -> Graph:
         tensors: dict[str, Any] = {
             name: strip(value) for name, value in vars(layer).items() if isinstance(value, Tensor)
         }
-        return replace(layer, source=(), **tensors)
+        moved = layer.on([*map(strip, layer.inputs)], strip(layer.ofm))
+        return replace(moved, source=(), **tensors)
 
     return Graph(
         graph.name,

@@ -233,6 +233,18 @@ def test_choices_without_what_has_no_effect_take_the_same_cycles():
         assert evaluated(problem, more) == evaluated(problem, space.canonical(more))
 
 
+def test_a_region_that_is_sent_to_be_evaluated_has_all_inputs_of_a_concatenation():
+    samples = Samples()
+    ifm = samples.tensor((1, 8, 8, 8))
+    layers = [samples.conv2d(ifm, channels, padding=(1, 1, 1, 1)) for channels in (8, 16)]
+    joined = samples.concat([*(layer.ofm for layer in layers), ifm], 3)
+    last = samples.conv2d(joined.ofm, 8)
+    graph = graph_of([ifm], [*layers, joined, last], [last.ofm])
+    choices = choose(graph, HARDWARE)
+    assert choices.placed | choices.stored
+    assert evaluated(packed(graph, HARDWARE), choices).cycles == evaluate(graph, choices, HARDWARE)
+
+
 def test_a_plan_for_more_main_memory_than_there_is_does_not_count():
     graph, choices = residual(), choose(residual(), HARDWARE)
     assert evaluated(packed(graph, HARDWARE), choices) is not None
