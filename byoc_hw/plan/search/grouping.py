@@ -558,6 +558,9 @@ class Grouping:
                 continue
             if fitting > _FURTHER or self.estimates.weights(at, stop, stripes, turns) >= least:
                 break  # more stripes load the weights more often
+            if fitting and kept.jobs(stripes) >= least:
+                fitting += 1
+                continue
             found = self._in_better_order(partial(kept.cycles, stripes, room), turns)
             if found is None:
                 continue
