@@ -15,10 +15,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
+from math import inf
 
 from byoc_hw.errors import PlanError
 from byoc_hw.plan.array.mapped import MappedGraph
@@ -70,30 +71,24 @@ STAGES: Mapping[str, Callable[[Layout], object]] = {
 
 
 def lay_out(
-    mapped: MappedGraph, choices: Choices, *, exact: bool = False, most: int | None = None, below: int | None = None
+    mapped: MappedGraph, choices: Choices, *, exact: bool = False, most: float = inf, below: float = inf
 ) -> Layout:
     """Carry out choices on a mapped region, up to the order of copies. Raises `PlanError` where that is impossible.
 
     With `exact`, an exact search runs where the heuristics find no addresses in local memory. More than `most`
     copies and jobs are a `PlanError` as well, and an engine that is busy for `below` cycles or more.
     """
-    work, flash = region_work(mapped, choices)  # in a valid order, not yet a good one
-    if most is not None and len(work.ops) > most:
-        raise PlanError(f"{mapped.graph.name}: at most {most} jobs and copies are wanted: got {len(work.ops)}")
-    if below is not None and busiest(work) >= below:
-        raise PlanError(f"{mapped.graph.name}: fewer than {below} cycles are wanted: got {busiest(work)} or more")
+    work, flash = region_work(mapped, choices, most=most, below=below)  # in a valid order, not yet a good one
     return _placed(mapped, choices, work, flash, exact)
 
 
-def laid_out_both_ways(mapped: MappedGraph, choices: Choices) -> list[Layout]:
+def laid_out_both_ways(mapped: MappedGraph, choices: Choices) -> Iterator[Layout]:
     """Choices carried out with all groups placed and ordered together, where they fit so, and with groups apart.
     Raises `PlanError` where they cannot be carried out."""
     work, flash = region_work(mapped, choices)  # the same for both
-    found: list[Layout] = []
     for one in (replace(choices, apart=False), replace(choices, apart=True)):
         with suppress(PlanError):
-            found.append(_placed(mapped, one, work, flash, exact=False))
-    return found
+            yield _placed(mapped, one, work, flash, exact=False)
 
 
 def _placed(mapped: MappedGraph, choices: Choices, work: Work, flash: FlashImage, exact: bool) -> Layout:
@@ -122,12 +117,6 @@ def _with_ops(work: Work, ops: tuple[Op, ...], flash: FlashImage) -> Work:
 def _where(home: Home, flash: FlashImage) -> Home:
     """The place of a storage in main memory, which in flash may have moved."""
     return home if home.address.space != FLASH else replace(home, address=flash.constant(home.storage.tensor))
-
-
-def busiest(work: Work) -> int:
-    """Cycles of all jobs or of all copies, whichever are more: no order of them takes fewer."""
-    jobs = sum(op.cycles for op in work.ops if op.is_job)
-    return max(jobs, sum(op.cycles for op in work.ops) - jobs)
 
 
 def cycles_of_groups(mapped: MappedGraph, choices: Choices, first: int, stop: int) -> tuple[int, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple
@@ -90,6 +90,7 @@ class Estimates:
         self._local = [local_blocks(layer, cut, accelerator) for layer, cut in cuts]
         self._stays: dict[tuple[int, int], Sequence[float]] = {}
         self._rows = mapped.shared(RowsOfLayers)
+        self._cuts: dict[tuple[int, int, HeldSet, int, HeldSet], Sequence[Stripe]] = {}
         self._made: dict[tuple[int, int], Mapping[Storage, int]] = {}
         self._stored: dict[tuple[int, int, HeldSet], Mapping[Storage, bool]] = {}
         self._tiles: dict[tuple[int, int], tuple[int, int]] = {}
@@ -261,9 +262,19 @@ class Estimates:
             self._stored[key] = {one: others for one, others in read.items() if others or one.leaves}
         return self._stored[key]
 
-    def cut(self, at: int, stop: int, full: HeldSet, count: int, halos: HeldSet) -> Iterator[Stripe]:
-        """The stripes of a group; of `halos` the rows that two of them share are computed once."""
-        return stripes_of(self._rows.of(self.order[at:stop]), count, full, halos)
+    def cut(self, at: int, stop: int, full: HeldSet, count: int, halos: HeldSet) -> Iterable[Stripe]:
+        """The stripes of a group; of `halos` the rows that two of them share are computed once. They are the same
+        whichever of its inputs are in local memory in full."""
+        key = at, stop, frozenset(one.index for one in self.made(at, stop) if one.index in full), count, halos
+        return self._cuts[key] if key in self._cuts else self._cutting(*key)
+
+    def _cutting(self, at: int, stop: int, full: HeldSet, count: int, halos: HeldSet) -> Iterator[Stripe]:
+        """The stripes of a group, which are known once all of them were asked for."""
+        found: list[Stripe] = []
+        for stripe in stripes_of(self._rows.of(self.order[at:stop]), count, full, halos):
+            found.append(stripe)
+            yield stripe
+        self._cuts[at, stop, full, count, halos] = found
 
     def loaded(self, at: int, stop: int, stripe: Stripe, full: HeldSet) -> Iterator[tuple[Storage, int]]:
         """The storages of which a stripe loads a tile, and the bytes of that."""

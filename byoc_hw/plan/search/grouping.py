@@ -473,13 +473,24 @@ class Grouping:
             return None
         count = self._count(at, stop)
         if halos:
-            once = self._with_halos(at, stop, held, after, full, count, best)
+            once = self._with_halos(at, stop, held, after, full, count, best, self._in_two(at, stop, held, after))
             best = min(filter(None, (best, once)), key=_cycles, default=None)
         if fine:
             for patched in self._patched(at, stop, held, after, full):
                 if best is None or best[0] > _SLOW * patched.least:
                     best = self._patches_of(patched, not patched.summed, at, stop, full, count, best)
         return best
+
+    def _in_two(self, at: int, stop: int, held: HeldSet, after: HeldSet) -> float:
+        """Cycles of the layers of a group in two groups, between which nothing stays in local memory."""
+        least, nothing = inf, frozenset[int]()
+        for middle in range(at + 1, stop):
+            if after <= self.estimates.touched(middle, stop):
+                one = self._estimate(at, middle, held, nothing)
+                other = None if one is None else self._estimate(middle, stop, nothing, after)
+                if one is not None and other is not None:
+                    least = min(least, one[0] + other[0])
+        return least
 
     def _turns(self, at: int, stop: int) -> bool:
         """Whether blocks of weights of a group can come in alternating order, which saves loads."""
@@ -547,6 +558,7 @@ class Grouping:
         full: HeldSet,
         count: int,
         known: tuple[float, Group] | None,
+        apart: float = inf,
     ) -> tuple[float, Group] | None:
         """The cheapest stripes of a group of `count` layers that keep what two of them share; None where none fit, or
         where those that are `known` are near all that the array has to do."""
@@ -558,12 +570,15 @@ class Grouping:
         resident = self.allowed.resident and self.estimates.weights_stay(at, stop)
         height = extents(self.layers[self.order[stop - 1]].ofm)[0]
         best: tuple[float, Group] | None = None
-        turns, fitting, least = self._turns(at, stop), 0, inf if known is None else known[0]
+        turns, fitting, least = self._turns(at, stop), 0, min(apart, inf if known is None else known[0])
         for stripes in sorted({ceil_div(height, ceil_div(height, one)) for one in self.allowed.stripes} - {1}):
             if most > stripes * room:
                 continue
             if fitting > _FURTHER or self.estimates.weights(at, stop, stripes, turns) >= least:
                 break  # more stripes load the weights more often
+            if fitting and kept.jobs(stripes) >= least:
+                fitting += 1
+                continue
             found = self._in_better_order(partial(kept.cycles, stripes, room), turns)
             if found is None:
                 continue

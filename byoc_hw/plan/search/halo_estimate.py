@@ -66,6 +66,12 @@ class KeptHalos:
         self._work: dict[int, _Work] = {}
         self._too_large: dict[int, int] = {}  # bytes of what did not fit, by the number of stripes
 
+    def jobs(self, count: int) -> int:
+        """Cycles of the jobs of the group in `count` stripes."""
+        stripes = self._estimates.cut(*self._span, self._full, count, self.halos)
+        rows = (one for stripe in stripes for one in stripe.rows.items())
+        return sum(self._estimates.tile(index, stop - start) for index, (start, stop) in rows)
+
     def cycles(self, count: int, room: int, alternating: bool = False) -> float | None:
         """Cycles of the group in `count` stripes; None where it does not fit into `room` bytes, or where it keeps
         nothing. Blocks of weights may come in `alternating` order."""

@@ -9,7 +9,7 @@ layer alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from math import inf
@@ -42,6 +42,13 @@ _SURE = 4
 
 _GAIN = 0.999
 """Further rounds are made while each leaves at most this part of the cycles that there were before it."""
+
+_ROUGH = 2
+"""In so many rounds those layers alone are left out by which the fastest way cannot get a good deal shorter, and fine
+patches."""
+
+_SHARE = 0.001
+"""The part of its cycles that is a good deal."""
 
 _DOUBT = 1.15
 """How much slower the groups that are measured are taken to be than others that are estimated, in one more round."""
@@ -79,12 +86,17 @@ class MeasuredRun:
     work: int = 0
 
 
+def _bound(span: tuple[int, int], cycles: float) -> MeasuredRun:
+    """A run without groups, of as many cycles as any has at least."""
+    return MeasuredRun(*span, (), (), cycles)
+
+
 class MeasuredRuns:
     """The runs of a mapped region that have been measured. What is `known` of layers that are alike, also in another
-    mapping, is neither measured nor estimated again."""
+    mapping, is neither measured nor estimated again. Runs of `enough` cycles in all are good enough."""
 
-    def __init__(self, mapped: MappedGraph, alone: Alone, near: Near, known: Known) -> None:
-        self.mapped, self._alone, self._near = mapped, alone, near
+    def __init__(self, mapped: MappedGraph, alone: Alone, near: Near, known: Known, enough: float = 0) -> None:
+        self.mapped, self._alone, self._near, self._enough = mapped, alone, near, enough
         self._grouping = Grouping(mapped, known=known).further()
         self._groupings = [*_further(self._grouping)]
         if _sums_take_room(self._grouping):
@@ -109,23 +121,44 @@ class MeasuredRuns:
         """Cycles of the fastest runs that are known, one after the other."""
         return sum(run.cycles for run in self._shortest({}) or ())
 
+    @property
+    def _far(self) -> bool:
+        """Whether the fastest runs take far more cycles than all jobs."""
+        return not 0 < self.cycles <= _FAR * self.mapped.array_cycles
+
     def best(self, start: Choices | None) -> list[Choices]:
         """The choices of the fastest runs, and where they keep halos those of the fastest that keep none; joined, these
         may be faster. None where none fit. `start` are choices to begin with."""
         if start is not None:
             for first, stop in _runs(start):
                 self._run(start, first, stop)
+        if self._improves():
+            self._improve_further()
+        found = (self._shortest({}, halos=halos) for halos in (True, False))
+        return list(dict.fromkeys(self._choices(runs) for runs in found if runs is not None))
+
+    def _improves(self) -> bool:
+        """Measure what is estimated to be fast, and layers alone. False where what is found is good enough."""
         cycles = self.cycles
         for number in range(1, _ROUNDS + 1):
-            measured = [self._estimated(grouping) for grouping in self._groupings]
-            alone = self._shortest_with_bounds()
-            while alone and self._shortest_with_bounds():
-                pass
+            measured = False
+            fine = number > _ROUGH and self._far
+            for grouping in [one for one in self._groupings if fine or not one.fine]:
+                measured |= self._estimated(grouping)
+                if 0 < self.cycles <= self._enough:
+                    return False
+            alone = self._measures_alone(_SHARE if number <= _ROUGH else 0)
             before, cycles = cycles, self.cycles
+            if 0 < cycles <= self._enough:
+                return False
             gains = not 0 < _GAIN * before < cycles
-            if not (any(measured) or alone) or (number >= _SURE and not gains):
+            if number > _ROUGH and (not (measured or alone) or (number >= _SURE and not gains)):
                 break
-        far = self.cycles > _FAR * self.mapped.array_cycles
+        return True
+
+    def _improve_further(self) -> None:
+        """Measure longer groups, those that are in doubt, and others near the fastest."""
+        far = self._far
         longer = [grouping.longer() for grouping in self._groupings if grouping.halos]
         for _ in range(_SURE if far else 0):
             measured = [self._estimated(grouping) for grouping in longer]
@@ -136,8 +169,6 @@ class MeasuredRuns:
         self._in_pieces()
         if far:
             self._nearby()
-        found = (self._shortest({}, halos=halos) for halos in (True, False))
-        return list(dict.fromkeys(self._choices(runs) for runs in found if runs is not None))
 
     def _choices(self, runs: Sequence[MeasuredRun]) -> Choices:
         """The choices of runs from the first layer to the last."""
@@ -210,14 +241,8 @@ class MeasuredRuns:
     def _gains(self) -> Iterator[tuple[MeasuredRun, float]]:
         """The fastest runs, each with what the fastest way may gain at most by a faster one in its place. Of runs on
         another way they are those that are a little too slow for the fastest one, and it counts less."""
-        to, back = {0: 0.0}, {len(self._layers): 0.0}
-        runs = sorted(self._fastest.values(), key=lambda run: (run.first, run.stop))
-        for run in runs:
-            to[run.stop] = min(to.get(run.stop, inf), to.get(run.first, inf) + run.cycles)
-        for run in sorted(runs, key=lambda run: -run.stop):
-            back[run.first] = min(back.get(run.first, inf), back.get(run.stop, inf) + run.cycles)
-        for run in runs:
-            too_slow = to.get(run.first, inf) + run.cycles + back.get(run.stop, inf) - to[len(self._layers)]
+        for run, through in self._through(self._fastest.values()):
+            too_slow = through - self.cycles
             gain = run.cycles - too_slow - self._least(run)
             most = _TOO_SLOW * run.cycles
             if too_slow < most and gain > 0:
@@ -265,17 +290,36 @@ class MeasuredRuns:
                 fastest[start, end] = MeasuredRun(start, end, groups, blocks, *measured)
         return measured[0]
 
-    def _shortest_with_bounds(self) -> bool:
+    def _measures_alone(self, share: float) -> bool:
+        """Measure layers alone by which the fastest way may get shorter by a `share` of it, or by anything. False if
+        there are none."""
+        found = False
+        while self._measures_longest(share * self.cycles):
+            found = True
+        return found
+
+    def _measures_longest(self, least: float) -> bool:
         """Measure one of the layers that are alone on the shortest path if their bounds are taken for their cycles, and
-        those that are alike: the longest, after which the path may go around the others. False if there are none."""
+        those that are alike: the longest, after which the path may go around the others. They are those without which
+        the path is at least so many cycles longer; False if there are none."""
         spans = {(self._starts[at], self._starts[at + 1]): at for at in self._bounds}
-        bounds = {span: bound for span, at in spans.items() if (bound := self._bounds.get(at)) is not None}
-        path = self._shortest(bounds)
-        taken = {at: self._sizes[at] for run in path or () if not run.groups for at in (spans[run.first, run.stop],)}
+        bounds = {span: self._bounds[at] for span, at in spans.items()}
+        path = self._shortest(bounds) or []
+        taken = [spans[run.first, run.stop] for run in path if not run.groups]
         if not taken:
             return False
-        longest = taken[max(taken, key=self._bounds.__getitem__)]
-        for at in [at for at, sizes in taken.items() if sizes == longest]:
+        around = [inf] * len(self._layers)  # of each layer: the fastest way with a run that is measured for it
+        for run, through in self._through([*self._fastest.values(), *(_bound(*one) for one in bounds.items())]):
+            for index in range(run.first, run.stop) if run.groups else ():
+                around[index] = min(around[index], through)
+        gains, shortest = dict[Hashable, float](), sum(run.cycles for run in path)
+        for at in taken:
+            gains[self._sizes[at]] = gains.get(self._sizes[at], 0) + around[self._starts[at]] - shortest
+        worth = [at for at in taken if gains[self._sizes[at]] >= least]
+        if not worth:
+            return False
+        longest = max(worth, key=self._bounds.__getitem__)
+        for at in [at for at in taken if self._sizes[at] == self._sizes[longest]]:
             del self._bounds[at]
             self._by_itself(at)
         return True
@@ -301,11 +345,21 @@ class MeasuredRuns:
 
     # ------------------------------------------------------------ the way through the layers
 
+    def _through(self, some: Iterable[MeasuredRun]) -> list[tuple[MeasuredRun, float]]:
+        """Runs from first to last, each with the cycles of the fastest way through it."""
+        to, back = {0: 0.0}, {len(self._layers): 0.0}
+        runs = sorted(some, key=lambda run: (run.first, run.stop))
+        for run in runs:
+            to[run.stop] = min(to.get(run.stop, inf), to.get(run.first, inf) + run.cycles)
+        for run in sorted(runs, key=lambda run: -run.stop):
+            back[run.first] = min(back.get(run.first, inf), back.get(run.stop, inf) + run.cycles)
+        return [(run, to.get(run.first, inf) + run.cycles + back.get(run.stop, inf)) for run in runs]
+
     def _shortest(self, bounds: Mapping[tuple[int, int], float], *, halos: bool = True) -> list[MeasuredRun] | None:
         """The fastest runs from the first layer to the last, None if there is no way; `bounds` are cycles of runs
         without groups. Without `halos`, runs that keep none."""
         measured = (self._fastest if halos else self._without).values()
-        edges = [*measured, *(MeasuredRun(*span, (), (), bound) for span, bound in bounds.items())]
+        edges = [*measured, *(_bound(*one) for one in bounds.items())]
         ways: dict[int, tuple[float, MeasuredRun | None]] = {0: (0, None)}
         for run in sorted(edges, key=lambda run: (run.first, run.stop)):
             if run.first in ways:

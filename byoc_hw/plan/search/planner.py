@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from heapq import nsmallest
 from itertools import chain
+from math import inf
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
@@ -20,7 +21,7 @@ from byoc_hw.plan.choices import PIECES, Choices, Group, Tiling
 from byoc_hw.plan.search.alike import Known
 from byoc_hw.plan.search.grouping import Grouping
 from byoc_hw.plan.search.single_layer import single_tiling, tilings
-from byoc_hw.plan.stages import Layout, busiest, lay_out
+from byoc_hw.plan.stages import Layout, lay_out
 
 ROOM = (1.0, 0.94, 0.86, 0.75)
 """Parts of the local activation memory that are tried as its size: estimates ignore gaps between addresses."""
@@ -75,13 +76,13 @@ def _tried(mapped: MappedGraph, choices: Iterable[Choices], near: float, known: 
         if candidate in seen:
             continue
         seen.add(candidate)
-        least = min((one.cycles for one in found), default=None)
+        least = min((one.cycles for one in found), default=inf)
         try:
             if candidate not in known:
                 known[candidate] = lay_out(mapped_as(mapped, candidate), candidate, below=least)
         except PlanError:
             continue  # the estimate was too bold: another candidate is more careful
-        if least is not None and busiest(known[candidate].work) >= least:
+        if known[candidate].work.busiest >= least:
             continue
         found.append(known[candidate])
         fastest = min(found, key=lambda one: one.cycles)
@@ -97,7 +98,7 @@ def whole_layout(mapped: MappedGraph) -> Layout:
     return lay_out(mapped, Choices(mapped.mapping.swapped, (Group(layers),), (None,) * layers, False))
 
 
-def layer_by_layer(graph: Graph, accelerator: Accelerator, *, most: int | None = None) -> Layout:
+def layer_by_layer(graph: Graph, accelerator: Accelerator, *, most: float = inf) -> Layout:
     """Every layer by itself, from main memory to main memory: possible whenever any plan is.
 
     Raises `PlanError` naming a layer that does not fit, and where it takes more than `most` jobs and copies.

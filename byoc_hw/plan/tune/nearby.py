@@ -55,10 +55,12 @@ _FAR = 1.1
 def own_layout(graph: Graph, accelerator: Accelerator) -> Layout:
     """A region with the choices that it has by default. Raises `PlanError` naming a layer that does not fit."""
     alone = LayersAlone(accelerator)
-    found = _long_layout(graph, accelerator, alone)
-    if found is not None:
-        return _or_one_by_one(min([found, *in_runs(found, alone, known=found.mapped)], key=_cycles), alone)
     bound = known_bound(graph, accelerator)
+    found = _long_layout(graph, accelerator, alone, NEAR * bound)
+    if found is not None:
+        if found.cycles <= NEAR * bound:
+            return found
+        return _or_one_by_one(min([found, *in_runs(found, alone, known=found.mapped)], key=_cycles), alone)
     found = _own_layout(graph, accelerator, bound, alone)
     plainer = _plainer(accelerator)
     if len(graph.layers) == 1 and found.cycles > NEAR * bound and plainer != accelerator:
@@ -135,6 +137,9 @@ def _by_estimates(graph: Graph, accelerator: Accelerator, bound: int) -> list[La
         starts, work = [start for start in starts if promise(start) <= fast], MOST_WORK
     else:
         found = laid_out(graph, accelerator, near=NEAR * bound)
+        fastest = min(found, key=promise)
+        if fastest.cycles <= NEAR * bound:
+            return [*found, fastest]
         starts, work = [min(some, key=promise) for some in _of_each(found, _has_tiles)], _WORK_ALONE
     tried = sorted((_nearby(start, bound, work) for start in starts), key=lambda some: -some[-1].cycles)
     return [*found, *chain.from_iterable(tried)]
@@ -217,9 +222,9 @@ _LONG = 150
 plan as a whole takes long to make."""
 
 
-def _long_layout(graph: Graph, accelerator: Accelerator, alone: LayersAlone) -> Layout | None:
+def _long_layout(graph: Graph, accelerator: Accelerator, alone: LayersAlone, enough: float) -> Layout | None:
     """The plan of a region whose plan as a whole takes long to make: of measured runs. None for another region, or
-    where it does not fit."""
+    where it does not fit. One of `enough` cycles is good enough."""
     nbytes = sum(tensor.nbytes for layer in graph.layers for tensor in (*layer.inputs, layer.ofm))
     if accelerator.library is not None or nbytes <= _LONG * accelerator.activation_memory or len(graph.layers) == 1:
         return None
@@ -230,11 +235,13 @@ def _long_layout(graph: Graph, accelerator: Accelerator, alone: LayersAlone) -> 
     for one in packings(mappings(graph, accelerator)[0]):
         if any(runs.cycles <= one.array_cycles for runs, _ in choices):
             continue  # no plan of this mapping takes fewer cycles
-        runs = MeasuredRuns(one, alone, near, known)
+        if any(runs.cycles <= enough for runs, _ in choices):
+            break
+        runs = MeasuredRuns(one, alone, near, known, enough)
         if runs.estimated and (found := runs.best(None)):
             choices.append((runs, found))
     ranked = sorted(choices, key=lambda one: one[0].cycles)
-    return next(filter(None, (_joined(one.mapped, found) for one, found in ranked)), None)
+    return next(filter(None, (_joined(one.mapped, found, enough) for one, found in ranked)), None)
 
 
 def in_runs(found: Layout, alone: LayersAlone, known: MappedGraph | None = None, far: float = inf) -> list[Layout]:
@@ -267,13 +274,16 @@ def _differs(layout: Layout) -> bool:
     return any((*mapping.swapped, mapping.copied, mapping.packed, mapping.placed, mapping.stored))
 
 
-def _joined(mapped: MappedGraph, runs: Sequence[Choices]) -> Layout | None:
+def _joined(mapped: MappedGraph, runs: Sequence[Choices], enough: float = 0) -> Layout | None:
     """Measured runs as one plan, the best of some: placed and ordered together, or apart, where that takes fewer
-    cycles. Of many copies and jobs, the first one that fits."""
+    cycles. Of many copies and jobs, the first one that fits; one of `enough` cycles is taken at once."""
     found: list[Layout] = []
     for choices in runs:
         with suppress(PlanError):
-            found += laid_out_both_ways(mapped, choices)
+            for one in laid_out_both_ways(mapped, choices):
+                found.append(one)
+                if one.cycles <= enough:
+                    return one
         if found and len(found[0].work.ops) > ENOUGH:
             break
     return min(found, key=lambda layout: layout.cycles, default=None)
@@ -391,8 +401,7 @@ def _near(space: SearchSpace) -> Near:
     def near(choices: Choices, at: int) -> Iterator[Choices]:
         span = choices.spans[at]
         yield from map(space.canonical, _stripes(space, choices, at, *span))
-        if choices.groups[at].tiling is None:
-            yield from map(space.canonical, _cuts(space, choices, at, *span))
+        yield from map(space.canonical, _cuts(space, choices, at, *span))
 
     return near
 
@@ -617,8 +626,8 @@ def _saved_in_tiles(mapped: MappedGraph, index: int) -> float:
 
 
 def _cuts(space: SearchSpace, choices: Choices, at: int, first: int, stop: int) -> Iterator[Choices]:
-    """Other blocks of weights for a layer of a group: the next larger and smaller ones."""
-    for index in range(first, stop):
+    """Other blocks of weights for a layer of a group: the next larger and smaller ones. A tile has its own."""
+    for index in range(first, stop) if choices.groups[at].tiling is None else ():
         layer = space.groups_of(choices).layers[index]
         options = sorted({*space.blocks(layer), choices.blocks[index]}, key=_size)
         here = options.index(choices.blocks[index])

@@ -14,6 +14,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import count
+from math import inf
 from random import Random
 from typing import Any, NamedTuple
 
@@ -113,7 +114,7 @@ _MOVED = ("axis", "begin", "steps", "before", "rows", "columns")
 # ---------------------------------------------------------------- one plan
 
 
-def evaluated(problem: bytes, choices: Choices, most: int | None = None, near: float | None = None) -> Score | None:
+def evaluated(problem: bytes, choices: Choices, most: float = inf, near: float | None = None) -> Score | None:
     """The score of choices; None where they do not fit memory or have more than `most` operations. Operations are cut
     finely in plans alone that take up to `near` cycles otherwise.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from math import lcm, prod
+from math import inf, lcm, prod
 
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer, Transpose, Weighted
@@ -29,7 +29,7 @@ from byoc_hw.plan.work.ops import (
     weights_copy,
     weights_op,
 )
-from byoc_hw.plan.work.units import Unit
+from byoc_hw.plan.work.units import Busy, Unit
 from byoc_hw.tensor import Pair, Tensor
 
 
@@ -37,10 +37,11 @@ class WorkBuilder:
     """Collects the units of a region.
 
     `held` are the buffers of storages that are in local memory in full, `loaded` the number of bytes of each that are
-    there. `homes` are the places in main memory. Raises `PlanError` for choices of another region.
+    there. `homes` are the places in main memory. Raises `PlanError` for choices of another region. More than `most`
+    copies and jobs are a `PlanError` as well, and an engine that is busy for `below` cycles or more.
     """
 
-    def __init__(self, mapped: MappedGraph, choices: Choices) -> None:
+    def __init__(self, mapped: MappedGraph, choices: Choices, most: float = inf, below: float = inf) -> None:
         self.mapping, self.storages, self.accelerator = mapped.mapping, mapped.storages, mapped.accelerator
         self.layers: tuple[Layer, ...] = mapped.mapping.layers
         self.packed = mapped.mapping.rows.layers
@@ -52,6 +53,7 @@ class WorkBuilder:
         self.flash = FlashImage(accelerator, flash_alignment, accelerator.buffer_alignment)
         self._loads: dict[WeightBlock, tuple[Copy, int]] = {}
         self.units: list[Unit] = []
+        self._most, self._below, self._busy = most, below, Busy()
         self.held: dict[Storage, LocalBuffer] = {}
         self.loaded: dict[Storage, int] = {}
         grouped = sum(group.layers for group in choices.groups)
@@ -62,6 +64,13 @@ class WorkBuilder:
         self.in_main = {one for one in self.storages.all if self._needs_main(one)}
         self.halos: list[Storage] = []
         self.homes = {one: home for one in self.storages.all if (home := self._home(one)) is not None}
+
+    def add(self, unit: Unit) -> None:
+        """Append a unit."""
+        self.units.append(unit)
+        if self._most < inf or self._below < inf:
+            self._busy = self._busy.with_ops((*unit.loads, *unit.jobs, *unit.stores))
+            self._busy.check(self.mapped.graph.name, self._most, self._below)
 
     # ------------------------------------------------------------ where things are
 
@@ -181,7 +190,7 @@ class WorkBuilder:
             for home in self.targets(target):
                 for move in scatter(permutation, origin, shape):
                     unit.stores.append(copy_op(index, move, home, buffer, False, self.accelerator))
-            self.units.append(unit)
+            self.add(unit)
             offset += nbytes
 
     def pass_through(self) -> None:
@@ -201,7 +210,7 @@ class WorkBuilder:
                     unit = Unit(len(self.choices.groups), False)
                     unit.loads += self.part(len(self.layers), source, buffer, start, start, stop, True)
                     unit.stores += self.part(len(self.layers), target, buffer, start, start, stop, False)
-                    self.units.append(unit)
+                    self.add(unit)
 
     def whole_memory(self) -> int:
         """The bytes of local activation memory, rounded down so that the next chunk stays aligned."""

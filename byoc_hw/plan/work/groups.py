@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
+from math import inf
 
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Moving, Transpose
@@ -16,16 +17,25 @@ from byoc_hw.plan.work.patches import patches
 from byoc_hw.plan.work.pieces import units_in_pieces
 from byoc_hw.plan.work.stripes import stripes
 from byoc_hw.plan.work.tiles import tiled
-from byoc_hw.plan.work.units import Work, in_order, starts_of
+from byoc_hw.plan.work.units import Busy, Work, in_order, starts_of
 from byoc_hw.plan.work.whole import whole_layers
 
 
-def region_work(mapped: MappedGraph, choices: Choices, some: Container[int] | None = None) -> tuple[Work, FlashImage]:
+def region_work(
+    mapped: MappedGraph,
+    choices: Choices,
+    some: Container[int] | None = None,
+    most: float = inf,
+    below: float = inf,
+) -> tuple[Work, FlashImage]:
     """All copies and jobs of a region, or those of `some` of its groups, and its constant data. Raises `PlanError`
-    where its choices cannot be carried out."""
+    where its choices cannot be carried out, or there are more than `most` copies and jobs, or an engine is busy for
+    `below` cycles or more."""
     if mapped.whole:
-        return whole_layers(mapped)
-    region = WorkBuilder(mapped, choices)
+        work, flash = whole_layers(mapped)
+        Busy().with_ops(work.ops).check(mapped.graph.name, most, below)
+        return work, flash
+    region = WorkBuilder(mapped, choices, most, below)
     put_together = [one for one in region.storages.all if one.parts or one.gathered]
     for number, (group, span) in enumerate(zip(choices.groups, choices.spans, strict=True)):
         indices = [i for i in range(*span) if region.mapping.works(i)]
@@ -51,7 +61,10 @@ def region_work(mapped: MappedGraph, choices: Choices, some: Container[int] | No
         region.pass_through()
     units = units_in_pieces(region.units, choices.groups, region.layers, region.accelerator)
     alignment = region.accelerator.dma_alignment
-    return Work(tuple(in_order(units)), region.homes, alignment, starts_of(units)), region.flash
+    ops = tuple(in_order(units))
+    if units is not region.units:  # in pieces there are more
+        Busy().with_ops(ops).check(mapped.graph.name, most, below)
+    return Work(ops, region.homes, alignment, starts_of(units)), region.flash
 
 
 def _check_alone(region: WorkBuilder, indices: Sequence[int], held: frozenset[int]) -> None:

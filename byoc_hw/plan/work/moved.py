@@ -117,7 +117,7 @@ class _Moves:
 
     def _unit(self) -> Unit:
         unit = Unit(self.number, False)
-        self.region.units.append(unit)
+        self.region.add(unit)
         return unit
 
     def _copies(

@@ -126,7 +126,7 @@ class _Patches:
         }
         for run in self.runs:
             unit = self._run(run, rows, columns, only, views, unit)
-        self.region.units.append(unit)
+        self.region.add(unit)
 
     def _run(
         self,
@@ -147,7 +147,7 @@ class _Patches:
         sums = None if run.adds is None else self._sums(run.adds, rows, columns, views, several[0][1])
         for number, some in enumerate(several[:: self.cuts.turn(last)]):
             if number and (run.by_slice or last == self.indices[-1]):
-                region.units.append(unit)
+                region.add(unit)
                 unit = Unit(self.number, self.group.overlap)
             for one in run.by_slice:
                 views[one] = self._loaded(one, _box(rows.read[one], columns.read[one], some), unit)

@@ -107,7 +107,7 @@ class _Stripes:
                     view, done = views[storage], max(self.done[storage], views[storage].first)
                     unit.stores += region.part(index, home, view.buffer, view.first, done, span[1], False)
                 self.done[storage] = span[1]
-        region.units.append(unit)
+        region.add(unit)
 
     def _held(self, storage: Storage) -> bool:
         return storage.index in self.group.held or storage.interleaved  # a stripe reads bytes from end to end

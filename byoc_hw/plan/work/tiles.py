@@ -169,7 +169,7 @@ class _Tiles:
             for home in self.targets:
                 for move in tile_transfers(ofm, self.window.columns.ofm, self.window.out_channels, pitch):
                     unit.stores.append(copy_op(self.index, move, home, self.ofm, False, region.accelerator))
-        region.units.append(unit)
+        region.add(unit)
 
     def _outputs(self, tile: Tile) -> Extents:
         """What the jobs of a tile compute: with packed rows a single one."""
@@ -301,7 +301,7 @@ def _runs(region: WorkBuilder, number: int, index: int, layer: Layer, form: Run,
         unit.jobs.append(run_job(index, layer, form, operands, (ofm, 0), elements, image, region.accelerator))
         for home in region.targets(region.storages.of[layer.ofm]):
             unit.stores += region.part(index, home, ofm, start, start, start + count, False)
-        region.units.append(unit)
+        region.add(unit)
 
 
 def _products(region: WorkBuilder, number: int, index: int, layer: Layer, form: Product, tiling: Tiling) -> None:
@@ -324,4 +324,4 @@ def _products(region: WorkBuilder, number: int, index: int, layer: Layer, form: 
             unit.jobs.append(product_job(index, layer, form, operands, (ofm, 0), rows, image, region.accelerator))
             for home in region.targets(region.storages.of[layer.ofm]):
                 unit.stores += region.part(index, home, ofm, written, written, written + ofm.nbytes, False)
-            region.units.append(unit)
+            region.add(unit)

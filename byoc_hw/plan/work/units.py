@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
+from typing import NamedTuple
 
+from byoc_hw.errors import PlanError
 from byoc_hw.graph_text import shape_text
 from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.steps import WEIGHTS, Copy, WholeLayer
@@ -27,6 +29,32 @@ class Unit:
     stores: list[Op] = field(default_factory=list)
 
 
+class Busy(NamedTuple):
+    """The number of some copies and jobs, and the cycles of both."""
+
+    ops: int = 0
+    copies: int = 0
+    jobs: int = 0
+
+    def with_ops(self, ops: Sequence[Op]) -> Busy:
+        """These, and others."""
+        jobs = sum(op.cycles for op in ops if op.is_job)
+        copies = sum(op.cycles for op in ops) - jobs
+        return Busy(self.ops + len(ops), self.copies + copies, self.jobs + jobs)
+
+    @property
+    def cycles(self) -> int:
+        """Cycles of all jobs or of all copies, whichever are more: no order of them takes fewer."""
+        return max(self.copies, self.jobs)
+
+    def check(self, name: str, most: float, below: float) -> None:
+        """Raise `PlanError` where these are more than `most`, or take `below` cycles or more."""
+        if self.ops > most:
+            raise PlanError(f"{name}: at most {most} jobs and copies are wanted: got {self.ops} or more")
+        if self.cycles >= below:
+            raise PlanError(f"{name}: fewer than {below} cycles are wanted: got {self.cycles} or more")
+
+
 @dataclass(frozen=True)
 class Work:
     """All copies and jobs, in a valid sequential order.
@@ -39,6 +67,11 @@ class Work:
     homes: dict[Storage, Home]
     alignment: int
     starts: tuple[int, ...] = ()
+
+    @property
+    def busiest(self) -> int:
+        """Cycles of the engine that has more to do."""
+        return Busy().with_ops(self.ops).cycles
 
     def __str__(self) -> str:
         """One line a copy or job: the layer, the bytes that it accesses, its cycles.

@@ -3,6 +3,7 @@
 import pytest
 from plan_samples import Samples, accelerator, graph_of
 
+from byoc_hw.accelerator import REFERENCE
 from byoc_hw.errors import PlanError
 from byoc_hw.plan.array.mapped import map_graph
 from byoc_hw.plan.choices import Choices, Group
@@ -51,6 +52,22 @@ def planned(stripes, memory, room=None):
 def test_cycles_are_about_those_of_the_plan(stripes, memory):
     estimated, found = planned(stripes, memory)
     assert estimated is None or estimated == pytest.approx(found, rel=0.2)
+
+
+def test_jobs_take_as_many_cycles_as_those_of_the_plan():
+    mapped = map_graph(separable(), accelerator(1 << 20, dma_width=4))
+    grouping = Grouping(mapped)
+    for stripes in (2, 6, 12):
+        made = Group(LAYERS, stripes, overlap=False, kept=KEPT)
+        found = lay_out(mapped, Choices(mapped.mapping.swapped, (made,), grouping.blocks)).work
+        assert keeping_all(grouping).jobs(stripes) == sum(op.cycles for op in found.ops if op.is_job)
+
+
+def test_stripes_are_the_same_whichever_inputs_are_in_local_memory_in_full():
+    estimates, nothing, held = Grouping(map_graph(separable(), REFERENCE)).estimates, frozenset(), frozenset({0})
+    found = list(estimates.cut(0, LAYERS, nothing, 6, nothing))
+    assert estimates.cut(0, LAYERS, held, 6, nothing) == found
+    assert list(estimates.cut(0, LAYERS, frozenset({1}), 6, nothing)) != found
 
 
 def test_what_fits_by_estimate_fits_almost_always():

@@ -66,6 +66,43 @@ def chain_of(count, side, channels, hardware):
     )
 
 
+def test_no_more_is_measured_once_runs_take_few_enough_cycles():
+    graph, hardware = large_weights()
+    mapped, alone = map_graph(graph, hardware), nearby.LayersAlone(hardware)
+    known, more = Known(), Known()
+    thorough = MeasuredRuns(mapped, alone, lambda _, __: (), more)
+    thorough.best(None)
+    enough = 1.2 * thorough.cycles
+    quick = MeasuredRuns(mapped, alone, lambda _, __: (), known, enough)
+    assert quick.best(None)
+    assert thorough.cycles <= quick.cycles <= enough
+    assert len(known.measured) < len(more.measured)
+
+
+def test_layers_alone_are_measured_at_first_where_the_way_may_get_a_good_deal_shorter():
+    graph, hardware = large_weights()
+    runs = MeasuredRuns(map_graph(graph, hardware), nearby.LayersAlone(hardware), lambda _, __: (), Known())
+    for grouping in runs._groupings:
+        runs._estimated(grouping)
+    before = len(runs._bounds)
+    runs._measures_alone(1.0)  # none saves all of it
+    assert len(runs._bounds) == before
+    runs._measures_alone(0)
+    assert len(runs._bounds) < before
+
+
+def test_fine_patches_are_estimated_where_runs_take_far_more_cycles_than_their_jobs(monkeypatch):
+    graph, hardware = large_weights()
+    tried = []
+    path = Grouping.path
+    monkeypatch.setattr(Grouping, "path", lambda one, doubt=1.0: tried.append(one.fine) or path(one, doubt))
+    for far in (1.15, 100):
+        monkeypatch.setattr(measured, "_FAR", far)
+        tried.clear()
+        MeasuredRuns(map_graph(graph, hardware), nearby.LayersAlone(hardware), lambda _, __: (), Known()).best(None)
+        assert any(tried) == (far < 100)
+
+
 def test_groups_that_keep_halos_are_as_long_as_there_may_be_where_runs_take_far_more_than_their_jobs(monkeypatch):
     hardware = accelerator(5 * 1024, 16 * 1024, dma_width=2, array_rows=16, array_columns=32)
     longer = chain_of(8, 24, 8, hardware)

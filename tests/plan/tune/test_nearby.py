@@ -14,6 +14,7 @@ from byoc_hw.plan.choices import Choices, Group
 from byoc_hw.plan.search.grouping import Grouping
 from byoc_hw.plan.search.measured import MeasuredRuns
 from byoc_hw.plan.search.planner import best_layout
+from byoc_hw.plan.search.single_layer import tilings
 from byoc_hw.plan.stages import lay_out
 from byoc_hw.plan.tune import nearby
 from byoc_hw.plan.tune.nearby import better_nearby, own_layout
@@ -39,6 +40,17 @@ def test_an_array_that_waits_for_weights_gets_them_in_blocks():
     assert found.choices.blocks[1] is not None
     assert cycles_bound(graph, SLOW) <= found.cycles < 0.95 * estimated.cycles
     check(graph, SLOW)
+
+
+def test_a_layer_in_tiles_has_no_other_blocks_of_weights():
+    graph = late_weights()
+    space = SearchSpace(graph, SLOW)
+    (tiling, *_) = tilings(graph.layers[1], SLOW, ((1, 1),))
+    blocks = {True: 0, False: 0}
+    for tiled in blocks:
+        groups = Group(1), Group(1, tiling=tiling if tiled else None)
+        blocks[tiled] = len(list(nearby._cuts(space, Choices((False,), groups, (None, None)), 1, 1, 2)))
+    assert blocks[True] == 0 < blocks[False]
 
 
 def test_weights_of_all_layers_are_in_smaller_blocks_where_the_last_ones_are_waited_for():

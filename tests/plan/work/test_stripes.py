@@ -9,9 +9,11 @@ from plan_choices import layer_by_layer
 from plan_samples import Samples, accelerator, graph_of, single
 
 from byoc_hw.accelerator import REFERENCE
+from byoc_hw.errors import PlanError
 from byoc_hw.plan.array.mapped import map_graph
 from byoc_hw.plan.choices import Blocks, Choices, Group
 from byoc_hw.plan.steps import ARGUMENT, SCRATCH, Copy, Job, JobWait
+from byoc_hw.plan.work.builder import WorkBuilder
 from byoc_hw.plan.work.groups import region_work
 
 SAME = (1, 1, 1, 1)
@@ -48,6 +50,20 @@ def stored(plan, space):
 def work_of(graph, choices):
     work, _ = region_work(map_graph(graph, REFERENCE, choices.swapped, choices.copies_transpose), choices)
     return work
+
+
+@pytest.mark.parametrize(
+    ("limit", "rule"),
+    [({"most": 20}, "at most 20 jobs and copies are wanted"), ({"below": 2000}, "fewer than 2000 cycles are wanted")],
+)
+def test_work_beyond_a_limit_is_not_carried_out_to_its_end(monkeypatch, limit, rule):
+    """Of 12 stripes."""
+    mapped, choices, made = map_graph(chain(), REFERENCE), in_stripes(12, 2), []
+    add = WorkBuilder.add
+    monkeypatch.setattr(WorkBuilder, "add", lambda region, unit: made.append(unit) or add(region, unit))
+    with pytest.raises(PlanError, match=rule):
+        region_work(mapped, choices, **limit)
+    assert 1 < len(made) < 12
 
 
 def test_pointwise_convolution_is_one_row_of_all_pixels():
