@@ -7,15 +7,12 @@ a rule, in the way of one on the chain that could begin earlier.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import replace
 
-from byoc_hw.accelerator import Accelerator
 from byoc_hw.plan.lanes.joint import OrderedParts, PlacedPart, ordered_parts
 from byoc_hw.plan.order.copies import Order, order
-from byoc_hw.plan.order.finer import CUT_SAVES, ChainCuts, ChainWait, chain_delays, chain_waits
-from byoc_hw.plan.work.halves import Halves, copy_cuts, copy_halves
+from byoc_hw.plan.order.finer import CUT_SAVES, ChainCuts, ChainWait, chain_delays, chain_waits, out_of_the_way
 from byoc_hw.plan.work.ops import Op
 from byoc_hw.soc import Soc
 
@@ -72,14 +69,6 @@ def _cuts(placed: OrderedParts) -> Iterator[tuple[int, tuple[Op, ...]]]:
         if halves is not None:
             index = delay.first - base
             yield at, (*layout.work.ops[:index], *halves, *layout.work.ops[index + 1 :])
-
-
-def out_of_the_way(op: Op, accelerator: Accelerator, known: Order, delay: ChainWait) -> Halves | None:
-    """A copy in two, the first part as large as can be until another one can begin."""
-    room = known.ready[delay.then] - known.start[delay.first]
-    cuts = copy_cuts(op, accelerator)
-    at = bisect_right(cuts, room, key=lambda at: copy_halves(op, at, accelerator)[0].cycles)
-    return copy_halves(op, cuts[max(at - 1, 0)], accelerator) if cuts else None
 
 
 def order_of_part(known: Order, base: int, count: int) -> Order:

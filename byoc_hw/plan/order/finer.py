@@ -2,16 +2,17 @@
 
 The cycles of a plan are those of a chain of copies and jobs, each of which begins when the one before it ends. Where
 the chain goes from the DMA to the array, the job may need a part of the copies only, and a part of the job still less;
-where it goes from the array to the DMA, a part of the job has made what the first copies take. Such cuts are tried, the
-longest wait first, and those that save cycles are kept. Addresses stay as they are.
+where it goes from the array to the DMA, a part of the job has made what the first copies take. A long copy may be in
+the way of one on the chain that could begin earlier. Such cuts are tried, the longest wait first, and those that save
+cycles are kept. Addresses stay as they are.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import chain, product
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Layer
@@ -80,7 +81,8 @@ def with_cuts(work: OrderedWork, mapped: MappedGraph) -> OrderedWork:
         improved = False
         tried: set[tuple[tuple[int, tuple[int, ...]], ...]] = set()
         cuts = ChainCuts(found.ops, mapped.mapping.layers, found.places, mapped.accelerator, found.order)
-        for parts in cuts.of(chain_waits(found.ops, [0] * len(found.ops), found.order)):
+        chains = found.ops, [0] * len(found.ops), found.order
+        for parts in chain(cuts.of(chain_waits(*chains)), cuts.of_delays(chain_delays(*chains))):
             key = tuple((index, tuple(op.cycles for op in some)) for index, some in sorted(parts.items()))
             if key in tried:
                 continue
@@ -152,6 +154,14 @@ def _chain(ops: Sequence[Op], lanes: Sequence[int], known: Order) -> Iterator[tu
         seen |= tight
 
 
+def out_of_the_way(op: Op, accelerator: Accelerator, known: Order, delay: ChainWait) -> Halves | None:
+    """A copy in two, the first part as large as can be until another one can begin."""
+    room = known.ready[delay.then] - known.start[delay.first]
+    cuts = copy_cuts(op, accelerator)
+    at = bisect_right(cuts, room, key=lambda at: copy_halves(op, at, accelerator)[0].cycles)
+    return copy_halves(op, cuts[max(at - 1, 0)], accelerator) if cuts else None
+
+
 class ChainCuts:
     """The cuts to try of work in an order."""
 
@@ -171,6 +181,13 @@ class ChainCuts:
         """Those for some waits, the longest first."""
         for edge in sorted(edges, key=lambda edge: (-edge.waits, edge.then)):
             yield from self._early(edge) if self._ops[edge.then].is_job else self._late(edge)
+
+    def of_delays(self, delays: Sequence[ChainWait]) -> Iterator[CutOps]:
+        """Those of long copies in the way of others, the longest delay first."""
+        for delay in sorted(delays, key=lambda delay: (-delay.waits, delay.then)):
+            halves = out_of_the_way(self._ops[delay.first], self._accelerator, self._order, delay)
+            if halves is not None:
+                yield {delay.first: halves}
 
     def _before(self, index: int, by: int = 1) -> int | None:
         """The operation that the engine of this one does before it, or `by` others before or (-1) behind."""
