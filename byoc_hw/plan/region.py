@@ -19,7 +19,7 @@ from byoc_hw.plan.search.planner import best_layout, layer_by_layer, map_choices
 from byoc_hw.plan.search.single_layer import MOST_STEPS
 from byoc_hw.plan.stages import Layout, lay_out, written
 from byoc_hw.plan.steps import RegionPlan
-from byoc_hw.plan.tune.nearby import own_layout
+from byoc_hw.plan.tune.own_plan import own_layout
 from byoc_hw.soc import Hardware, Soc
 
 

@@ -2,8 +2,8 @@
 
 The search lays each part out in a few ways, each as if it were alone. Here the plan is there, and with it the times at
 which arrays wait: for the layers where they do, other blocks of weights, numbers of stripes, groups and tensors that
-stay are tried, as on one accelerator (`tune/nearby.py`), and copies joined and operations cut as for the part alone
-(`Choices.fine`). What makes the plan of all parts shorter is kept.
+stay are tried, as on one accelerator (`tune/near_choices.py`), and copies joined and operations cut as for the part
+alone (`Choices.fine`). What makes the plan of all parts shorter is kept.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from byoc_hw.plan.lanes.lane_places import best_placed
 from byoc_hw.plan.order.finer import CUT_SAVES
 from byoc_hw.plan.search.planner import mapped_as
 from byoc_hw.plan.stages import Layout, lay_out
-from byoc_hw.plan.tune.nearby import choices_nearby, waits_of
+from byoc_hw.plan.tune.near_choices import choices_nearby, waits_of
 from byoc_hw.plan.tune.space import SearchSpace
 from byoc_hw.soc import Soc
 

@@ -38,7 +38,7 @@ from byoc_hw.plan.lanes.sharing import Sharing
 from byoc_hw.plan.lanes.together import Together
 from byoc_hw.plan.search.planner import packings
 from byoc_hw.plan.stages import Layout, lay_out
-from byoc_hw.plan.tune.nearby import own_layout
+from byoc_hw.plan.tune.own_plan import own_layout
 from byoc_hw.soc import Soc
 
 _BEAM = 6

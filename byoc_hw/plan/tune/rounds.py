@@ -26,7 +26,7 @@ from byoc_hw.plan.search.within import Room
 from byoc_hw.plan.stages import lay_out
 from byoc_hw.plan.steps import SCRATCH
 from byoc_hw.plan.tune.moves import step
-from byoc_hw.plan.tune.nearby import own_layout
+from byoc_hw.plan.tune.own_plan import own_layout
 from byoc_hw.plan.tune.space import SearchSpace
 from byoc_hw.tensor import Tensor
 

@@ -8,9 +8,9 @@ from test_patient_order import COPY, JOB, work_of
 
 from byoc_hw.accelerator import REFERENCE
 from byoc_hw.plan.lanes import planner, search
-from byoc_hw.plan.lanes.finer_parts import out_of_the_way, parts_cut_finely
+from byoc_hw.plan.lanes.finer_parts import parts_cut_finely
 from byoc_hw.plan.lanes.joint import patient_order
-from byoc_hw.plan.order.finer import chain_delays
+from byoc_hw.plan.order.finer import ChainCuts, chain_delays, out_of_the_way
 from byoc_hw.plan.region import plan_region
 from byoc_hw.plan.steps import FLASH, WEIGHTS, Address, Copy
 from byoc_hw.soc import Soc
@@ -66,3 +66,5 @@ def test_a_long_copy_is_cut_out_of_the_way_of_one_that_could_begin_earlier():
     first, second = out_of_the_way(whole.ops[3], SLOW, known, delay)
     assert (first.step.nbytes, first.cycles, second.step.nbytes, second.cycles) == (50, 60, 40, 50)
     assert patient_order(work(first.cycles, second.cycles)).cycles == 270
+    (parts,) = ChainCuts(whole.ops, (), {}, SLOW, known).of_delays([delay])
+    assert {index: [op.cycles for op in halves] for index, halves in parts.items()} == {3: [60, 50]}

@@ -12,8 +12,10 @@ from byoc_hw.plan.search.alike import Known
 from byoc_hw.plan.search.grouping import Grouping
 from byoc_hw.plan.search.measured import MeasuredRuns
 from byoc_hw.plan.search.planner import best_layout, mappings, packings
-from byoc_hw.plan.tune import nearby
-from byoc_hw.plan.tune.nearby import in_runs, own_layout
+from byoc_hw.plan.tune import own_plan
+from byoc_hw.plan.tune.layers_alone import LayersAlone
+from byoc_hw.plan.tune.near_choices import near_groups
+from byoc_hw.plan.tune.own_plan import in_runs, own_layout
 from byoc_hw.plan.tune.space import SearchSpace
 
 
@@ -43,10 +45,10 @@ def large_weights():
 
 def test_runs_near_the_fastest_are_measured():
     graph, hardware = large_weights()
-    mapped, alone = map_graph(graph, hardware), nearby.LayersAlone(hardware)
+    mapped, alone = map_graph(graph, hardware), LayersAlone(hardware)
     found = [
         MeasuredRuns(mapped, alone, near, Known())
-        for near in (lambda _, __: (), nearby._near(SearchSpace(graph, hardware)))
+        for near in (lambda _, __: (), near_groups(SearchSpace(graph, hardware)))
     ]
     for one in found:
         one.best(None)
@@ -62,13 +64,13 @@ def chain_of(count, side, channels, hardware):
         layers.append(samples.conv2d(made, channels, (3, 3), padding=(1, 1, 1, 1)))
         made = layers[-1].ofm
     return MeasuredRuns(
-        map_graph(graph_of([image], layers, [made]), hardware), nearby.LayersAlone(hardware), lambda _, __: (), Known()
+        map_graph(graph_of([image], layers, [made]), hardware), LayersAlone(hardware), lambda _, __: (), Known()
     )
 
 
 def test_no_more_is_measured_once_runs_take_few_enough_cycles():
     graph, hardware = large_weights()
-    mapped, alone = map_graph(graph, hardware), nearby.LayersAlone(hardware)
+    mapped, alone = map_graph(graph, hardware), LayersAlone(hardware)
     known, more = Known(), Known()
     thorough = MeasuredRuns(mapped, alone, lambda _, __: (), more)
     thorough.best(None)
@@ -81,7 +83,7 @@ def test_no_more_is_measured_once_runs_take_few_enough_cycles():
 
 def test_layers_alone_are_measured_at_first_where_the_way_may_get_a_good_deal_shorter():
     graph, hardware = large_weights()
-    runs = MeasuredRuns(map_graph(graph, hardware), nearby.LayersAlone(hardware), lambda _, __: (), Known())
+    runs = MeasuredRuns(map_graph(graph, hardware), LayersAlone(hardware), lambda _, __: (), Known())
     for grouping in runs._groupings:
         runs._estimated(grouping)
     before = len(runs._bounds)
@@ -99,7 +101,7 @@ def test_fine_patches_are_estimated_where_runs_take_far_more_cycles_than_their_j
     for far in (1.15, 100):
         monkeypatch.setattr(measured, "_FAR", far)
         tried.clear()
-        MeasuredRuns(map_graph(graph, hardware), nearby.LayersAlone(hardware), lambda _, __: (), Known()).best(None)
+        MeasuredRuns(map_graph(graph, hardware), LayersAlone(hardware), lambda _, __: (), Known()).best(None)
         assert any(tried) == (far < 100)
 
 
@@ -138,6 +140,6 @@ def test_what_is_measured_is_doubted():
 def test_runs_of_a_plan_far_from_the_bound_are_measured_though_layers_alone_take_longer(monkeypatch):
     graph, hardware = large_weights()
     found = best_layout(graph, hardware)
-    monkeypatch.setattr(nearby, "least_one_by_one", lambda mapped: found.cycles)
-    assert not in_runs(found, nearby.LayersAlone(found.mapped.accelerator), far=found.cycles)
-    assert in_runs(found, nearby.LayersAlone(found.mapped.accelerator), far=found.cycles - 1)
+    monkeypatch.setattr(own_plan, "least_one_by_one", lambda mapped: found.cycles)
+    assert not in_runs(found, LayersAlone(found.mapped.accelerator), far=found.cycles)
+    assert in_runs(found, LayersAlone(found.mapped.accelerator), far=found.cycles - 1)

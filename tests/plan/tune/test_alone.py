@@ -10,7 +10,8 @@ from plan_samples import Samples, accelerator, graph_of, single
 
 from byoc_hw.graph import Reshape
 from byoc_hw.plan.bound.prices import cycles_bound
-from byoc_hw.plan.tune.nearby import NEAR, own_layout
+from byoc_hw.plan.tune.nearby import NEAR
+from byoc_hw.plan.tune.own_plan import own_layout
 
 EXAMPLES = settings(deadline=None, suppress_health_check=list(HealthCheck))
 

@@ -7,8 +7,9 @@ from plan_graphs import regions
 from plan_samples import Samples, graph_of
 
 from byoc_hw.accelerator import REFERENCE, SMALL
-from byoc_hw.plan.tune import nearby
-from byoc_hw.plan.tune.nearby import NEAR, own_layout
+from byoc_hw.plan.tune import fewer_bytes, own_plan
+from byoc_hw.plan.tune.nearby import NEAR
+from byoc_hw.plan.tune.own_plan import own_layout
 
 
 def residual(channels=16, side=32):
@@ -26,7 +27,7 @@ def residual(channels=16, side=32):
 def both_plans(graph, hardware, monkeypatch):
     """The plan with the fewest cycles, and the one that is taken."""
     with monkeypatch.context() as patched:
-        patched.setattr(nearby, "_with_fewer_bytes", lambda found, bound: found)
+        patched.setattr(own_plan, "with_fewer_bytes", lambda found, bound: found)
         fastest = own_layout(graph, hardware)
     return fastest, own_layout(graph, hardware)
 
@@ -47,14 +48,14 @@ def test_what_stripes_share_is_kept_in_place_of_whole_tensors(monkeypatch):
 def test_a_plan_that_moves_little_is_taken_as_it_is(monkeypatch):
     graph = residual(side=8)
     tried = []
-    monkeypatch.setattr(nearby, "layouts_of_slower_dma", lambda *some: tried.append(some) or [])
+    monkeypatch.setattr(fewer_bytes, "layouts_of_slower_dma", lambda *some: tried.append(some) or [])
     own_layout(graph, REFERENCE)
     assert not tried
 
 
 def test_copies_that_are_worth_nothing_cost_no_cycles(monkeypatch):
     graph = residual()
-    monkeypatch.setattr(nearby, "_SAVED", float("inf"))
+    monkeypatch.setattr(fewer_bytes, "_SAVED", float("inf"))
     fastest, found = both_plans(graph, SMALL, monkeypatch)
     assert found.cycles <= fastest.cycles
 

@@ -16,8 +16,9 @@ from byoc_hw.plan.search.measured import MeasuredRuns
 from byoc_hw.plan.search.planner import best_layout
 from byoc_hw.plan.search.single_layer import tilings
 from byoc_hw.plan.stages import lay_out
-from byoc_hw.plan.tune import nearby
-from byoc_hw.plan.tune.nearby import better_nearby, own_layout
+from byoc_hw.plan.tune import near_choices, nearby, own_plan
+from byoc_hw.plan.tune.nearby import better_nearby
+from byoc_hw.plan.tune.own_plan import own_layout
 from byoc_hw.plan.tune.space import SearchSpace
 
 
@@ -49,7 +50,7 @@ def test_a_layer_in_tiles_has_no_other_blocks_of_weights():
     blocks = {True: 0, False: 0}
     for tiled in blocks:
         groups = Group(1), Group(1, tiling=tiling if tiled else None)
-        blocks[tiled] = len(list(nearby._cuts(space, Choices((False,), groups, (None, None)), 1, 1, 2)))
+        blocks[tiled] = len(list(near_choices._cuts(space, Choices((False,), groups, (None, None)), 1, 1, 2)))
     assert blocks[True] == 0 < blocks[False]
 
 
@@ -193,8 +194,8 @@ def test_a_mapping_whose_jobs_alone_take_longer_than_a_plan_of_another_is_not_se
             packed.append(bool(mapped.mapping.packed))
             super().__init__(mapped, *others)
 
-    monkeypatch.setattr(nearby, "_LONG", 0)
-    monkeypatch.setattr(nearby, "MeasuredRuns", Noted)
+    monkeypatch.setattr(own_plan, "_LONG", 0)
+    monkeypatch.setattr(own_plan, "MeasuredRuns", Noted)
     found = own_layout(graph, accelerator(6 * 1024, dma_width=8, array_columns=columns))
     assert packed[:1] == searched
     assert len(packed) == 1
@@ -213,8 +214,8 @@ def test_both_mappings_are_searched_where_the_dma_takes_longer_than_the_jobs(mon
             known.append(others[-1])
             super().__init__(mapped, *others)
 
-    monkeypatch.setattr(nearby, "_LONG", 0)
-    monkeypatch.setattr(nearby, "MeasuredRuns", Noted)
+    monkeypatch.setattr(own_plan, "_LONG", 0)
+    monkeypatch.setattr(own_plan, "MeasuredRuns", Noted)
     own_layout(graph, accelerator(6 * 1024, dma_width=1))
     assert len(known) >= 2
     assert known[0] is known[1]  # what is alike is estimated once
@@ -264,6 +265,6 @@ def test_one_of_several_bands_is_packed_or_not(packed):
     space = SearchSpace(graph, REFERENCE)
     choices = Choices((False,) * len(space.unswapped), (Group(3),), (None,) * 3, packed=packed)
     layout = lay_out(space.groups_of(choices).mapped, choices)
-    faster, slower = (nearby._bands(space, layout, faster=which) for which in (True, False))
+    faster, slower = (near_choices._bands(space, layout, faster=which) for which in (True, False))
     assert {*faster} == {replace(choices, packed=packed | {band}) for band in {0, 1} - packed}
     assert {*slower} == {replace(choices, packed=packed - {band}) for band in packed}
