@@ -128,8 +128,8 @@ def convolutions(accelerator, **options):
 def test_plans_are_searched_for_the_ram_that_is_left(optimize):
     small = replace(APART, activation_memory=8192, weight_memory=8192)
     fastest = convolutions(small)
-    assert fastest.memory.arena > 4096
-    room = fastest.memory.ram_bytes - 4096
+    assert fastest.memory.arena > 1024
+    room = fastest.memory.ram_bytes - fastest.memory.arena // 2
     smaller = convolutions(replace(small, ram=room), optimize=optimize)
     assert smaller.memory.ram_bytes <= room
     assert smaller.schedule.cycles > fastest.schedule.cycles
