@@ -437,6 +437,7 @@ def test_the_example_library_runs_the_demo_beside_an_array(tmp_path, monkeypatch
 # ---------------------------------------------------------------- docs/tuning.md
 
 
+@pytest.mark.slow
 def test_the_example_of_tuning_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     blocks = code_blocks("docs/tuning.md")

@@ -73,6 +73,7 @@ def test_cycles_that_are_not_counted_in_full_are_no_more(graph, layers, overlap)
     assert fewer > 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("graph", "layers"), [(bottleneck(), 3), (separable(), 2)], ids=["expand", "depthwise"])
 def test_what_fits_by_estimate_without_overlap_fits(graph, layers):
     mapped = map_graph(graph, HARDWARE)

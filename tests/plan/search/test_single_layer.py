@@ -143,6 +143,7 @@ def test_slices_are_copied_while_others_are_computed():
     assert found.cycles < 1.01 * found.work.busiest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", [3, 1])
 @pytest.mark.parametrize("seed", range(3))
 def test_tiles_for_a_slow_dma_are_as_good_as_others_that_fit(seed, kernel):

@@ -62,7 +62,7 @@ def test_copies_that_are_worth_nothing_cost_no_cycles(monkeypatch):
 
 @pytest.mark.slow
 @given(regions(most=6))
-@settings(max_examples=40, deadline=None, suppress_health_check=[*HealthCheck])
+@settings(max_examples=20, deadline=None, suppress_health_check=[*HealthCheck])
 def test_of_any_region_fewer_bytes_take_at_most_a_hundredth_more_cycles(region):
     hardware, graph = region
     with pytest.MonkeyPatch.context() as patched:

@@ -69,6 +69,7 @@ def test_weights_of_all_layers_are_in_smaller_blocks_where_the_last_ones_are_wai
     assert found.cycles < 0.97 * estimated.cycles
 
 
+@pytest.mark.slow
 def test_blocks_of_all_input_channels_leave_room_for_larger_patches(monkeypatch):
     """Three blocks of the first layer fit weight memory in slices of input channels alone: partial sums take four bytes
     an output."""

@@ -67,6 +67,7 @@ def test_finds_the_same_whoever_evaluates():
             assert tune_region(residual(), HARDWARE, budget=45, seed=3, executor=pool) == alone
 
 
+@pytest.mark.slow
 def test_finds_a_better_plan_that_is_right_and_takes_the_cycles_it_says():
     graph, tight = residual(), accelerator(2000, 700, dma_width=2)
     tuned = tune_region(graph, tight, budget=60)
@@ -83,12 +84,14 @@ def test_a_smaller_budget_is_never_worse_than_none_and_a_larger_one_never_worse_
     assert found[0] <= evaluate(residual(), choose(residual(), HARDWARE), HARDWARE)
 
 
+@pytest.mark.slow
 def test_tries_no_more_plans_than_the_budget_and_none_twice():
     counting = Counting()
     tuned = tune_region(residual(), HARDWARE, budget=50, executor=counting)
     assert counting.count == tuned.evaluations == 50
 
 
+@pytest.mark.slow
 def test_tells_after_each_round_how_far_it_is():
     told = []
     tuned = tune_region(residual(), HARDWARE, budget=50, watch=lambda *state: told.append(state))
@@ -212,6 +215,7 @@ def test_steps_lead_to_stripes_that_keep_what_they_share():
     check(graph, HARDWARE, choices=met[0])
 
 
+@pytest.mark.slow
 def test_tuning_obeys_the_space():
     tuned = tune_region(residual(), replace(HARDWARE, tuning=NARROW), budget=60)
     work = [layer.kind != "reshape" for layer in residual().layers]
