@@ -19,6 +19,7 @@ from byoc_hw.plan.search.planner import ROOM, map_choices
 from byoc_hw.plan.stages import Layout, lay_out
 from byoc_hw.plan.steps import Copy
 from byoc_hw.plan.tune.fast_plans import cut_plan
+from byoc_hw.plan.tune.near_choices import NearbyChoices, choices_of_groups
 from byoc_hw.plan.tune.nearby import MOST_WORK, NEAR, Nearby
 
 _FEW_BYTES = 1.2
@@ -39,7 +40,11 @@ def with_fewer_bytes(found: Layout, bound: int) -> Layout:
     needed += sum(tensor.nbytes for tensor in (*graph.inputs, *graph.outputs))
     if _moved(found) <= _FEW_BYTES * needed:
         return found
-    tried = list(layouts_of_slower_dma(found, MOST_WORK // 2))
+    tried = list[Layout]()
+    for layout in layouts_of_slower_dma(found, MOST_WORK // 2):
+        tried.append(layout)
+        if layout.cycles <= most:
+            break
     if not tried:
         return found
     start = min(tried, key=_lean)
@@ -48,12 +53,16 @@ def with_fewer_bytes(found: Layout, bound: int) -> Layout:
         search.improve()
         tried += search.seen
     best = min(tried, key=_lean)
-    tried += [cut_plan(best)] if 2 * len(best.work.ops) <= MOST_ORDERED else []
+    if best.cycles > NEAR * bound and 2 * len(best.work.ops) <= MOST_ORDERED:
+        tried.append(cut_plan(best))
     return min([found, *(plan for plan in tried if plan.cycles <= most)], key=_lean)
 
 
 class _FewerBytes(Nearby):
     """Goes through choices near a plan whose DMA has little to do: a better one may take more cycles."""
+
+    def _kinds(self) -> Iterator[NearbyChoices]:
+        return choices_of_groups(self.best)
 
     @property
     def _below(self) -> int:
@@ -83,7 +92,7 @@ _SLOWER = (2, 4)
 
 def layouts_of_slower_dma(found: Layout, most: int) -> Iterator[Layout]:
     """Plans of a region whose images lie as in the one that was found, of at most so many copies and jobs: for each
-    DMA the first one that can be carried out."""
+    DMA, the slowest first, the first one that can be carried out."""
     mapped, one = found.mapped, found.mapped.accelerator
     for width in sorted({max(one.dma_width // slower, 1) for slower in _SLOWER} - {one.dma_width}):
         slow = map_choices(mapped.graph, replace(one, dma_width=width), found.choices, mapped.lies)

@@ -54,9 +54,14 @@ class Nearby:
         before = None
         while self.best is not before and not self._ended:
             before = self.best
-            for moves in (*choices_by_kind(self.best), self._in_turn):
+            for moves in self._kinds():
                 while self._is_better(moves):
                     pass
+
+    def _kinds(self) -> Iterator[NearbyChoices]:
+        """The kinds of choices near the best plan, or one like it."""
+        yield from choices_by_kind(self.best)
+        yield self._in_turn
 
     @property
     def _ended(self) -> bool:
