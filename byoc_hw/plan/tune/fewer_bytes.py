@@ -19,7 +19,7 @@ from byoc_hw.plan.search.planner import ROOM, map_choices
 from byoc_hw.plan.stages import Layout, lay_out
 from byoc_hw.plan.steps import Copy
 from byoc_hw.plan.tune.fast_plans import cut_plan
-from byoc_hw.plan.tune.near_choices import NearbyChoices, choices_of_groups
+from byoc_hw.plan.tune.near_choices import NearbyChoices, choices_by_kind
 from byoc_hw.plan.tune.nearby import MOST_WORK, NEAR, Nearby
 
 _FEW_BYTES = 1.2
@@ -62,7 +62,7 @@ class _FewerBytes(Nearby):
     """Goes through choices near a plan whose DMA has little to do: a better one may take more cycles."""
 
     def _kinds(self) -> Iterator[NearbyChoices]:
-        return choices_of_groups(self.best)
+        return choices_by_kind(self.best, bands=False)
 
     @property
     def _below(self) -> int:

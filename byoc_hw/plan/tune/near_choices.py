@@ -34,16 +34,12 @@ def choices_nearby(space: SearchSpace, found: Layout) -> Iterator[Choices]:
         yield from choices(space, found)
 
 
-def choices_by_kind(found: Layout) -> Iterator[NearbyChoices]:
-    """Choices near those of a plan, or of one like it: all weights in smaller blocks, layers in tiles and bands of rows
-    that take the array fewer cycles, then those of groups, by what they promise. Other bands come last."""
-    yield from (_all_cuts, _in_tiles, partial(_bands, faster=True))
-    yield from choices_of_groups(found)
-    yield partial(_bands, faster=False)
-
-
-def choices_of_groups(found: Layout) -> Iterator[NearbyChoices]:
-    """Choices with other groups than a plan, or one like it, by what they promise."""
+def choices_by_kind(found: Layout, *, bands: bool = True) -> Iterator[NearbyChoices]:
+    """Choices near those of a plan, or of one like it: all weights in smaller blocks, layers in tiles and `bands` of
+    rows that take the array fewer cycles, then those of groups, by what they promise. Other bands come last."""
+    yield from (_all_cuts, _in_tiles)
+    if bands:
+        yield partial(_bands, faster=True)
     of_weights, waits = waits_of(found, weights=True), waits_of(found)
     ranked: list[tuple[float, int, GroupChoices]] = []
     for first, stop in found.choices.spans:
@@ -53,6 +49,8 @@ def choices_of_groups(found: Layout) -> Iterator[NearbyChoices]:
     for worth, first, kind in sorted(ranked, key=lambda one: -one[0]):
         if worth:
             yield partial(_at, first, kind)
+    if bands:
+        yield partial(_bands, faster=False)
 
 
 def _at(layer: int, changes: GroupChoices, space: SearchSpace, found: Layout) -> Iterator[Choices]:
