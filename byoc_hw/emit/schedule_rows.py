@@ -136,7 +136,7 @@ class _Written:
         for event in self._started:
             step, engine, nbytes = steps[event.step], event.engine, 0
             if isinstance(step, Copy):
-                engine, nbytes = "in" if step.inward else "out", step.nbytes * step.rows
+                engine, nbytes = "in" if step.inward else "out", step.bytes_moved
             times = self._start + event.start, self._start + event.end
             yield [ENGINES.index(engine), *times, self._layer(event.layer), nbytes]
 

@@ -142,7 +142,7 @@ def region_energy(plan: TiledPlan, hardware: Hardware, energy: Energy) -> Spent:
     copied = 0
     for part, accelerator in _parts(plan, engines):
         array[accelerator.name] += array_cycles(part, accelerator) * energy.array[accelerator.name]
-        copied += sum(step.nbytes * step.rows for step in part.steps if isinstance(step, Copy))
+        copied += sum(step.bytes_moved for step in part.steps if isinstance(step, Copy))
     return Spent(array, copied * energy.copied, core_instructions(plan, hardware) * energy.host)
 
 

@@ -66,6 +66,11 @@ class Copy(NamedTuple):
     slot: int = 0
 
     @property
+    def bytes_moved(self) -> int:
+        """The bytes of all rows."""
+        return self.nbytes * self.rows
+
+    @property
     def inward(self) -> bool:
         """Whether it copies to local memory."""
         return self.target.space in (ACTIVATIONS, WEIGHTS)
@@ -291,8 +296,8 @@ class RegionPlan:
             if isinstance(step, Copy):
                 space = step.source.space if step.inward else step.target.space
                 kind = kinds.get(space, "inputs" if step.inward else "outputs")
-                moved[kind] += step.nbytes * step.rows
-                moved["reordered"] += step.nbytes * step.rows if space in self.reordered else 0
+                moved[kind] += step.bytes_moved
+                moved["reordered"] += step.bytes_moved if space in self.reordered else 0
         return moved
 
     def __repr__(self) -> str:

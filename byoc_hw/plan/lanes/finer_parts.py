@@ -12,7 +12,15 @@ from dataclasses import replace
 
 from byoc_hw.plan.lanes.joint import OrderedParts, PlacedPart, ordered_parts
 from byoc_hw.plan.order.copies import Order, order
-from byoc_hw.plan.order.finer import CUT_SAVES, ChainCuts, ChainWait, chain_delays, chain_waits, out_of_the_way
+from byoc_hw.plan.order.finer import (
+    CUT_SAVES,
+    ChainCuts,
+    ChainWait,
+    chain_delays,
+    chain_waits,
+    longest_first,
+    out_of_the_way,
+)
 from byoc_hw.plan.work.ops import Op
 from byoc_hw.soc import Soc
 
@@ -62,10 +70,10 @@ def _cuts(placed: OrderedParts) -> Iterator[tuple[int, tuple[Op, ...]]]:
         for cut in cuts.of(local):
             yield at, tuple(op for index, one in enumerate(ops) for op in cut.get(index, (one,)))
     delays = chain_delays(work.ops, work.lanes, known)
-    for delay in sorted(delays, key=lambda delay: (-delay.waits, delay.then)):
+    for delay in longest_first(delays):
         at = work.parts[delay.first]
         layout, base = parts[at].layout, work.parts.index(at)
-        halves = out_of_the_way(work.ops[delay.first], layout.mapped.accelerator, known, delay)
+        halves = out_of_the_way(work.ops[delay.first], layout.mapped.accelerator, delay.waits)
         if halves is not None:
             index = delay.first - base
             yield at, (*layout.work.ops[:index], *halves, *layout.work.ops[index + 1 :])

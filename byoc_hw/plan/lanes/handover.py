@@ -309,7 +309,7 @@ class _Arrangement:
             parts.append(replace(part, layout=replace(part.layout, work=work, places=places)))
         joint = joint_work(parts, self._chip)
         self._left -= len(joint.ops)
-        copied = sum(op.step.nbytes * op.step.rows for op in joint.ops if isinstance(op.step, Copy))
+        copied = sum(op.step.bytes_moved for op in joint.ops if isinstance(op.step, Copy))
         return _Arranged(parts, joint_order(joint).cycles, copied)
 
     def _own_of(self, number: int, chosen: frozenset[int], width: float | None) -> _Own | None:

@@ -111,7 +111,7 @@ class _Keeper:
 
     def _cost(self, one: OrderedParts) -> tuple[float, int]:
         """What parts cost, and the bytes that they copy."""
-        copied = sum(op.step.nbytes * op.step.rows for op in one.work.ops if isinstance(op.step, Copy))
+        copied = sum(op.step.bytes_moved for op in one.work.ops if isinstance(op.step, Copy))
         return one.order.cycles + self._each * len(one.work.ops), copied
 
 

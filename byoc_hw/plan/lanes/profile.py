@@ -167,7 +167,7 @@ def profile_of(layout: Layout, pieces: bool) -> Profile:
         choices=layout.choices,
         pieces=pieces,
         cycles=layout.cycles,
-        copied=sum(op.step.nbytes * op.step.rows for op in ops if isinstance(op.step, Copy)),
+        copied=sum(op.step.bytes_moved for op in ops if isinstance(op.step, Copy)),
         actions=tuple(actions),
         first=first,
         needs=needs_of(layout),

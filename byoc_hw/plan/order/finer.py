@@ -154,12 +154,21 @@ def _chain(ops: Sequence[Op], lanes: Sequence[int], known: Order) -> Iterator[tu
         seen |= tight
 
 
-def out_of_the_way(op: Op, accelerator: Accelerator, known: Order, delay: ChainWait) -> Halves | None:
-    """A copy in two, the first part as large as can be until another one can begin."""
-    room = known.ready[delay.then] - known.start[delay.first]
+def longest_first(edges: Sequence[ChainWait]) -> list[ChainWait]:
+    """Waits in the order in which cuts are tried."""
+    return sorted(edges, key=lambda edge: (-edge.waits, edge.then))
+
+
+def out_of_the_way(op: Op, accelerator: Accelerator, waits: int) -> Halves | None:
+    """A copy in two, the first part as large as can be until another one can begin, which waits so long for its end."""
     cuts = copy_cuts(op, accelerator)
-    at = bisect_right(cuts, room, key=lambda at: copy_halves(op, at, accelerator)[0].cycles)
+    at = bisect_right(cuts, op.cycles - waits, key=lambda at: copy_halves(op, at, accelerator)[0].cycles)
     return copy_halves(op, cuts[max(at - 1, 0)], accelerator) if cuts else None
+
+
+def _or_all(some: list[int], every: list[int]) -> list[list[int]]:
+    """Some copies, and all of them where these are more."""
+    return [every] if some == every else [some, every]
 
 
 class ChainCuts:
@@ -179,13 +188,13 @@ class ChainCuts:
 
     def of(self, edges: Sequence[ChainWait]) -> Iterator[CutOps]:
         """Those for some waits, the longest first."""
-        for edge in sorted(edges, key=lambda edge: (-edge.waits, edge.then)):
+        for edge in longest_first(edges):
             yield from self._early(edge) if self._ops[edge.then].is_job else self._late(edge)
 
     def of_delays(self, delays: Sequence[ChainWait]) -> Iterator[CutOps]:
         """Those of long copies in the way of others, the longest delay first."""
-        for delay in sorted(delays, key=lambda delay: (-delay.waits, delay.then)):
-            halves = out_of_the_way(self._ops[delay.first], self._accelerator, self._order, delay)
+        for delay in longest_first(delays):
+            halves = out_of_the_way(self._ops[delay.first], self._accelerator, delay.waits)
             if halves is not None:
                 yield {delay.first: halves}
 
@@ -212,7 +221,9 @@ class ChainCuts:
         needs are cut, or also those that filled the same bytes before."""
         busy, needed = self._busy(edge.first, 1), self._order.before[edge.then]
         some = [one for one in busy if one in needed]
-        for copies, halves in product((some, busy), (None, *self._halves(edge.then, late=False))):
+        for copies, halves in product(
+            (some, busy) if some != busy else (busy,), (None, *self._halves(edge.then, late=False))
+        ):
             first = self._ops[edge.then] if halves is None else halves[0]
             parts: CutOps = {} if halves is None else {edge.then: halves}
             for index in copies:
@@ -226,8 +237,8 @@ class ChainCuts:
         """Copies begin when the first part of a job is done: those that need it, or also those that touch the same
         bytes behind them."""
         busy, before = self._busy(edge.then, -1), self._order.before
-        some = [one for one in busy if edge.first in before[one]]
-        for copies, halves in product((some, busy), self._halves(edge.first, late=True)):
+        either = _or_all([one for one in busy if edge.first in before[one]], busy)
+        for copies, halves in product(either, self._halves(edge.first, late=True)):
             parts: CutOps = {edge.first: halves}
             for index in copies:
                 cut = self._without_beginning(index, halves[1])

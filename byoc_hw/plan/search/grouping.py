@@ -558,7 +558,7 @@ class Grouping:
         full: HeldSet,
         count: int,
         known: tuple[float, Group] | None,
-        apart: float = inf,
+        apart: float,
     ) -> tuple[float, Group] | None:
         """The cheapest stripes of a group of `count` layers that keep what two of them share; None where none fit, or
         where those that are `known` are near all that the array has to do."""

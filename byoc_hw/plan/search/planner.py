@@ -82,7 +82,7 @@ def _tried(mapped: MappedGraph, choices: Iterable[Choices], near: float, known: 
                 known[candidate] = lay_out(mapped_as(mapped, candidate), candidate, below=least)
         except PlanError:
             continue  # the estimate was too bold: another candidate is more careful
-        if known[candidate].work.busiest >= least:
+        if known[candidate].work.busy.cycles >= least:
             continue
         found.append(known[candidate])
         fastest = min(found, key=lambda one: one.cycles)

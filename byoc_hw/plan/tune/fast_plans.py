@@ -120,5 +120,4 @@ def _spills(layout: Layout) -> bool:
 
 def _least(layout: Layout) -> int:
     """The cycles of a plan, and those that its busier engine is busy."""
-    ops, known = layout.work.ops, layout.order
-    return known.cycles + max(sum(ops[index].cycles for index in engine) for engine in (known.copies, known.jobs))
+    return layout.cycles + layout.work.busy.cycles

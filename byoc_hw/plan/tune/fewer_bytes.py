@@ -78,12 +78,12 @@ class _FewerBytes(Nearby):
 
 def _moved(layout: Layout) -> int:
     """The bytes that the DMA moves."""
-    return sum(op.step.nbytes * op.step.rows for op in layout.work.ops if isinstance(op.step, Copy))
+    return sum(op.step.bytes_moved for op in layout.work.ops if isinstance(op.step, Copy))
 
 
 def _lean(layout: Layout) -> float:
     """The cycles of a plan, and those of its copies as far as they count."""
-    return layout.cycles + sum(layout.work.ops[index].cycles for index in layout.order.copies) / _SAVED
+    return layout.cycles + layout.work.busy.copies / _SAVED
 
 
 _SLOWER = (2, 4)

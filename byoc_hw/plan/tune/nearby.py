@@ -19,7 +19,6 @@ from byoc_hw.plan.tune.space import SearchSpace
 MOST_WORK = 3000
 """The copies and jobs that are laid out in all."""
 
-
 NEAR = 1.01
 """How near the bound a plan is good enough."""
 
@@ -122,5 +121,4 @@ _OPERATION = 5
 
 
 def _cost(layout: Layout) -> float:
-    copying = sum(layout.work.ops[index].cycles for index in layout.order.copies)
-    return layout.cycles + copying / _COPYING + _OPERATION * len(layout.work.ops)
+    return layout.cycles + layout.work.busy.copies / _COPYING + _OPERATION * len(layout.work.ops)

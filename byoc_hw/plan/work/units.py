@@ -69,9 +69,9 @@ class Work:
     starts: tuple[int, ...] = ()
 
     @property
-    def busiest(self) -> int:
-        """Cycles of the engine that has more to do."""
-        return Busy().with_ops(self.ops).cycles
+    def busy(self) -> Busy:
+        """What both engines have to do."""
+        return Busy().with_ops(self.ops)
 
     def __str__(self) -> str:
         """One line a copy or job: the layer, the bytes that it accesses, its cycles.

@@ -63,7 +63,7 @@ def test_a_long_copy_is_cut_out_of_the_way_of_one_that_could_begin_earlier():
     known = patient_order(whole)
     (delay,) = chain_delays(whole.ops, whole.lanes, known)
     assert (delay.first, delay.then, delay.waits, known.cycles) == (3, 1, 40, 310)
-    first, second = out_of_the_way(whole.ops[3], SLOW, known, delay)
+    first, second = out_of_the_way(whole.ops[3], SLOW, delay.waits)
     assert (first.step.nbytes, first.cycles, second.step.nbytes, second.cycles) == (50, 60, 40, 50)
     assert patient_order(work(first.cycles, second.cycles)).cycles == 270
     (parts,) = ChainCuts(whole.ops, (), {}, SLOW, known).of_delays([delay])
