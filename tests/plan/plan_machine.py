@@ -8,6 +8,7 @@ wrote, unaligned copies, a copy and a job in flight on the same bytes, and waits
 """
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from packed_weights import unpacked
 from plan_reference import softmax
 from plan_scales import add_scales, matmul_scale, mul_scale, pool_scale, twice, upward, zero_point
@@ -39,14 +40,54 @@ class Memory:
             raise RefusedError(f"{self.name}: unwritten bytes read at {offset}")
         return self.bytes[part].copy()
 
+    def read_at(self, places, padding=0):
+        """The last `padding` bytes of each row need not have been written."""
+        self.reached(places)
+        if not self.written[places[..., : max(places.shape[-1] - padding, 0)]].all():
+            raise RefusedError(f"{self.name}: unwritten bytes read from {places.min()} on")
+        return self.bytes[places]
+
     def write(self, offset, data, written=True):
         part = self.indices(offset, len(data))
         self.bytes[part] = data
         self.written[part] = written
 
+    def write_at(self, places, data, written=True):
+        """Of bytes for the same place the last one stays."""
+        self.reached(places)
+        self.bytes[places] = data
+        self.written[places] = written
+
+    def reached(self, places):
+        if places.min() < 0 or places.max() >= len(self.bytes):
+            raise RefusedError(f"{self.name}: bytes at {places.min()} to {places.max()} of {len(self.bytes)}")
+
 
 def padded(data, word):
     return data + bytes(-len(data) % word)
+
+
+def places(start, shape, row, pixel):
+    """Where the values of a tile lie."""
+    height, width, channels = shape
+    rows, pixels = np.arange(height) * row, np.arange(width) * pixel
+    return start + rows[:, None, None] + pixels[:, None] + np.arange(channels)
+
+
+class Touched(dict):
+    """Bytes of local memories: for each memory arrays of places, and the lowest and the highest of each."""
+
+    def add(self, memory, places):
+        self.setdefault(memory, []).append((int(places.min()), int(places.max()), places.ravel()))
+
+    def meets(self, other):
+        """Whether some bytes are among others'."""
+        return any(
+            low <= high2 and low2 <= high and np.isin(places, places2).any()
+            for memory, mine in self.items()
+            for low2, high2, places2 in other.get(memory, ())
+            for low, high, places in mine
+        )
 
 
 class Access:
@@ -54,8 +95,12 @@ class Access:
 
     def __init__(self, kind):
         self.kind = kind
-        self.reads = set()
-        self.writes = set()
+        self.reads = Touched()
+        self.writes = Touched()
+
+    def conflicts(self, other):
+        """Whether one of two writes what the other touches."""
+        return self.writes.meets(other.writes) or self.writes.meets(other.reads) or self.reads.meets(other.writes)
 
 
 class Machine:
@@ -111,7 +156,7 @@ class Machine:
         for _, other in self.in_flight:
             if other.kind == access.kind:
                 continue
-            if access.writes & (other.reads | other.writes) or access.reads & other.writes:
+            if access.conflicts(other):
                 raise RefusedError("a copy and a job in flight on the same bytes")
         self.started += 1
         self.slots[slot] = self.started
@@ -137,33 +182,22 @@ class Machine:
         )
         rows, pixels, channels = job.image.shape
         pitch = job.image.pitch or pixels
-        places = (
-            job.image.offset
-            + np.arange(rows)[:, None, None] * job.image.strides[0]
-            + np.arange(pitch)[None, :, None] * job.image.strides[1]
-            + np.arange(channels)
-        )
+        there = places(job.image.offset, (rows, pitch, channels), *job.image.strides)
         if job.image.pitch:  # many rows as one, with what lies between them
             start = job.image.first * channels
-            inside = np.broadcast_to(np.arange(pitch)[None, :, None] < pixels, places.shape)
+            inside = np.broadcast_to(np.arange(pitch)[None, :, None] < pixels, there.shape)
             inside = inside.ravel()[start : start + values.size]
-            places, values = places.ravel()[start : start + values.size][inside], values[inside]
-        places = places.ravel()
-        again = made[places]
-        if (whole[places][again] != values[again]).any():
+            there, values = there.ravel()[start : start + values.size][inside], values[inside]
+        there = there.ravel()
+        again = made[there]
+        if (whole[there][again] != values[again]).any():
             raise RefusedError("a job makes other values than the one before it")
-        whole[places], made[places] = values, True
+        whole[there], made[there] = values, True
 
     def local_tile(self, job):
-        height, width, channels = job.ofm_shape
-        data = self.memories[ACTIVATIONS].bytes
-        places = (
-            job.ofm
-            + np.arange(height)[:, None, None] * job.ofm_row
-            + np.arange(width)[None, :, None] * job.ofm_pixel
-            + np.arange(channels)
+        return (
+            self.memories[ACTIVATIONS].bytes[places(job.ofm, job.ofm_shape, job.ofm_row, job.ofm_pixel)].view(np.int8)
         )
-        return data[places].view(np.int8)
 
     # ------------------------------------------------------------ copies
 
@@ -177,18 +211,20 @@ class Machine:
         values += [copy.target_stride, copy.source_stride] if copy.rows > 1 else []
         if any(value % self.accelerator.dma_alignment for value in values):
             raise RefusedError(f"unaligned copy: {copy}")
-        access = Access(Copy)
-        for row in range(copy.rows):
-            source = copy.source.offset + row * copy.source_stride
-            target = copy.target.offset + row * copy.target_stride
-            padding = self.accelerator.dma_alignment - 1  # a tensor may end inside the last word
-            memory = self.memories[copy.source.space]
-            written = memory.written[memory.indices(source, copy.nbytes)].copy()
-            self.memories[copy.target.space].write(target, memory.read(source, copy.nbytes, padding), written)
-            touched = access.reads, access.writes
-            for space, offset, spans in ((copy.source.space, source, 0), (copy.target.space, target, 1)):
-                if space in local:
-                    touched[spans].update((space, byte) for byte in range(offset, offset + copy.nbytes))
+        access, memories = Access(Copy), (self.memories[copy.source.space], self.memories[copy.target.space])
+        source, target = (
+            places(place.offset, (1, copy.rows, copy.nbytes), 0, stride)[0]
+            for place, stride in ((copy.source, copy.source_stride), (copy.target, copy.target_stride))
+        )
+        padding = self.accelerator.dma_alignment - 1  # a tensor may end inside the last word
+        data = memories[0].read_at(source, padding)
+        memories[1].write_at(target, data, memories[0].written[source])
+        for space, there, touched in (
+            (copy.source.space, source, access.reads),
+            (copy.target.space, target, access.writes),
+        ):
+            if space in local:
+                touched.add(self.memories[space], there)
         return access
 
     # ------------------------------------------------------------ jobs
@@ -219,28 +255,29 @@ class Machine:
         return self.access
 
     def local(self, space, offset, count):
-        self.access.reads.update((space, byte) for byte in range(offset, offset + count))
-        return self.memories[space].read(offset, count)
+        memory = self.memories[space]
+        found = memory.read(offset, count)
+        self.access.reads.add(memory, np.arange(offset, offset + count))
+        return found
 
     def store(self, offset, data):
-        self.access.writes.update((ACTIVATIONS, byte) for byte in range(offset, offset + len(data)))
-        self.memories[ACTIVATIONS].write(offset, data)
+        memory = self.memories[ACTIVATIONS]
+        memory.write(offset, data)
+        self.access.writes.add(memory, np.arange(offset, offset + len(data)))
 
     def load_tile(self, start, shape, row, pixel):
         height, width, channels = shape
         if height > 1 and row < (width - 1) * pixel + channels and not self.accelerator.packed_rows:
             raise RefusedError("rows that overlap")
-        lines = [
-            [self.local(ACTIVATIONS, start + y * row + x * pixel, channels) for x in range(width)]
-            for y in range(height)
-        ]
-        return np.array(lines, np.uint8).view(np.int8).astype(np.int64)
+        memory, there = self.memories[ACTIVATIONS], places(start, shape, row, pixel)
+        found = memory.read_at(there)
+        self.access.reads.add(memory, there)
+        return found.view(np.int8).astype(np.int64)
 
     def store_tile(self, values, job):
-        for y, line in enumerate(values):
-            for x, pixel in enumerate(line):
-                offset = job.ofm + y * job.ofm_row + x * job.ofm_pixel
-                self.store(offset, pixel.astype(np.int8).view(np.uint8))
+        memory, there = self.memories[ACTIVATIONS], places(job.ofm, values.shape, job.ofm_row, job.ofm_pixel)
+        memory.write_at(there, values.astype(np.int8).view(np.uint8))
+        self.access.writes.add(memory, there)
 
     def padded(self, layer, job, value):
         top, left, bottom, right = job.padding
@@ -258,10 +295,8 @@ class Machine:
         ]
         if any(size != extent + one for size, extent, one in zip(padded.shape, needed, behind, strict=False)):
             raise RefusedError(f"a tile of {padded.shape[:2]} where its window sees {needed}")
-        for y in range(height):
-            for x in range(width):
-                top, left = y * strides[0], x * strides[1]
-                yield y, x, padded[top : top + reach[0] : dilation[0], left : left + reach[1] : dilation[1]]
+        every = sliding_window_view(padded, reach, (0, 1))[:: strides[0], :: strides[1]][:height, :width]
+        return every[..., :: dilation[0], :: dilation[1]].transpose(0, 1, 3, 4, 2)
 
     def weighted(self, layer, job):
         if isinstance(layer, Dense):
@@ -282,13 +317,11 @@ class Machine:
         weights = self.unpack(job.weights, (channels, *kernel, depth), layer.weights.bits)
         weights = weights - zero_point(layer.weights)
         padded = self.padded(layer, job, zero_point(layer.ifm))
-        sums = np.zeros(job.ofm_shape, np.int64)
-        for y, x, window in self.windows(padded, job, kernel, strides, dilation):
-            sums[y, x] = (
-                np.einsum("yxk,kyx->k", window, weights[..., 0])
-                if depthwise
-                else np.einsum("yxc,kyxc->k", window, weights)
-            )
+        windows = self.windows(padded, job, kernel, strides, dilation)
+        if depthwise:
+            sums = np.einsum("yxabk,kab->yxk", windows, weights[..., 0])
+        else:
+            sums = windows.reshape(*job.ofm_shape[:2], -1) @ weights.reshape(channels, -1).T
         if job.first or job.last:  # a job between those carries sums from psum to psum
             params = self.local(WEIGHTS, job.params, 12 * channels).view(
                 np.dtype([("bias", "<i4"), ("multiplier", "<i4"), ("left", "u1"), ("right", "u1"), ("reserved", "<u2")])
@@ -348,24 +381,19 @@ class Machine:
     def pool(self, layer, job):
         scale, before, after, offset = pool_scale(layer)
         scaled = upward if layer.rounding == "upward" else twice
-        result = np.zeros(job.ofm_shape, np.int64)
-        inside = np.pad(
-            np.ones(job.ifm_shape, np.int64),
-            [(job.padding[0], job.padding[2]), (job.padding[1], job.padding[3]), (0, 0)],
-        )
-        counts = self.windows(inside, job, layer.kernel, layer.strides)
         padded = self.padded(layer, job, -128 if layer.mode == "max" else 0)
-        for (y, x, window), (_, _, there) in zip(
-            self.windows(padded, job, layer.kernel, layer.strides), counts, strict=True
-        ):
-            if layer.mode == "max":
-                result[y, x] = window.max(axis=(0, 1))
-                continue
-            count = there.size // there.shape[2] if layer.count_include_pad else max(int(there[..., 0].sum()), 1)
-            total = window.sum(axis=(0, 1))
-            if offset is not None:
-                result[y, x] = scaled(total + offset, scale) + after
-                continue
-            average = np.sign(total) * (np.abs(total) // count)
-            result[y, x] = upward(average - before, scale) + after
+        windows = self.windows(padded, job, layer.kernel, layer.strides)
+        if layer.mode == "max":
+            result = windows.max(axis=(2, 3))
+        elif offset is not None:
+            result = scaled(windows.sum(axis=(2, 3)) + offset, scale) + after
+        else:
+            sides = list(zip(job.padding[:2], job.padding[2:], strict=True))
+            inside = np.pad(
+                np.ones((*job.ifm_shape[:2], 1), np.int64), [*sides, (0, 0)], constant_values=layer.count_include_pad
+            )
+            counts = self.windows(inside, job, layer.kernel, layer.strides).sum(axis=(2, 3))
+            total = windows.sum(axis=(2, 3))
+            average = np.sign(total) * (np.abs(total) // np.maximum(counts, 1))
+            result = upward(average - before, scale) + after
         self.store_tile(np.clip(result, layer.act_min, layer.act_max), job)

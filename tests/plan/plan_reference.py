@@ -112,8 +112,8 @@ def rescaled(values, input_scale, output_scale):
     multiplier = Fraction(int(np.floor(significand * 2**31 + 0.5)), 2**31) * Fraction(2) ** int(exponent)
     if exponent <= -32:
         return np.zeros_like(values)
-    flat = [int((int(value) * multiplier + Fraction(1, 2)).__floor__()) for value in values.ravel()]
-    return np.array(flat, np.int64).reshape(values.shape)
+    top, bottom = 2 * multiplier.numerator, multiplier.denominator
+    return np.asarray((values.astype(object) * top + bottom) // (2 * bottom), np.int64)
 
 
 def rescaled_twice(values, ratio):
@@ -122,12 +122,9 @@ def rescaled_twice(values, ratio):
     significand, exponent = np.frexp(ratio)
     multiplier = Fraction(int(np.floor(significand * 2**31 + 0.5)), 2**31)
     assert exponent <= 0
-    flat = []
-    for value in values.ravel():
-        high = (int(value) * multiplier + Fraction(1, 2)).__floor__()
-        size = (Fraction(abs(high), 2 ** int(-exponent)) + Fraction(1, 2)).__floor__()
-        flat.append(size if high >= 0 else -size)
-    return np.array(flat, np.int64).reshape(values.shape)
+    high = (values.astype(object) * 2 * multiplier.numerator + multiplier.denominator) // (2 * multiplier.denominator)
+    size = (2 * abs(high) + 2 ** int(-exponent)) // (2 * 2 ** int(-exponent))
+    return np.where(high >= 0, size, -size).astype(np.int64)
 
 
 def softmax(layer, ifm):

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from plan_faults import places, without
 from plan_graphs import accelerators, graphs
-from plan_machine import Machine, Memory, RefusedError
+from plan_machine import Machine, Memory, RefusedError, Touched
 from plan_reference import run_graph
 from plan_samples import Samples, accelerator, graph_of
 
@@ -27,23 +27,24 @@ class Following(Machine):
 
     def __init__(self, plan, hardware, inputs, flash=b"", before=None):
         super().__init__(plan, hardware, inputs)
-        self.brought = {ACTIVATIONS: set(), WEIGHTS: set()}
+        self.brought = Touched()
         self.ahead = []  # the copies for the next region
         if plan.ahead:
             self.memories[plan.ahead_space] = Memory("ahead", flash, written=True)
         if plan.after:
             self.slots, self.in_flight, self.started = before.slots, before.in_flight, before.started
-            for space, brought in before.brought.items():
+            for space in (ACTIVATIONS, WEIGHTS):
                 memory = self.memories[space] = before.memories[space]
                 memory.written[:] = False
-                memory.written[list(brought)] = True
+                for _, _, places in before.brought.get(memory, ()):
+                    memory.written[places] = True
 
     def copy(self, copy):
         access = super().copy(copy)
         if self.plan.ahead and copy.source.space == self.plan.ahead_space:
             self.ahead.append(access)
-            for space, byte in access.writes:
-                self.brought[space].add(byte)
+            for memory, places in access.writes.items():
+                self.brought.setdefault(memory, []).extend(places)
         return access
 
     def in_flight_at_the_end(self):

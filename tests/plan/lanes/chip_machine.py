@@ -28,12 +28,8 @@ class LaneMachine(Machine):
 
     def start(self, slot, access):
         for other in self.others:
-            if other is self or other.memories[ACTIVATIONS] is not self.memories[ACTIVATIONS]:
-                continue
-            for _, there in other.flying:
-                touched = access.writes & (there.reads | there.writes) | access.reads & there.writes
-                if any(space == ACTIVATIONS for space, _ in touched):
-                    raise RefusedError("work of two accelerators in flight on the same bytes")
+            if other is not self and any(access.conflicts(there) for _, there in other.flying):
+                raise RefusedError("work of two accelerators in flight on the same bytes")
         known, self.in_flight = self.in_flight, list(self.flying)  # an event may have told that work has ended
         super().start(slot, access)
         self.flying.append((self.started, access))
