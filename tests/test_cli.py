@@ -93,7 +93,7 @@ def test_build_for_the_host_alone(tmp_path, capfd):
 
 @pytest.mark.parametrize(
     ("file", "name"),
-    [("8 bit-v1.2.tflite", "model_8_bit_v1_2"), ("stdio.tflite", "model_stdio")],
+    [("8 bit-v1.2.tflite", "model_8_bit_v1_2"), pytest.param("stdio.tflite", "model_stdio", marks=pytest.mark.slow)],
 )
 def test_a_model_is_called_after_its_file(file, name, tmp_path, capfd):
     shutil.copy(MODEL, tmp_path / file)
@@ -103,6 +103,7 @@ def test_a_model_is_called_after_its_file(file, name, tmp_path, capfd):
     assert (tmp_path / f"p/include/{name}.h").exists()
 
 
+@pytest.mark.slow
 def test_every_command_takes_a_file_for_the_accelerator(tmp_path, capfd):
     chip, tuning = tmp_path / "chip.toml", tmp_path / "x.tuning"
     assert cli.main(["accelerator", "--accelerator", "SMALL", "--write", str(chip)]) == 0
@@ -431,7 +432,15 @@ else:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("first", ["byoc_hw", "tvm", "byoc_hw.frontend.relay.read", "byoc_hw.patterns.qnn_conv2d"])
+@pytest.mark.parametrize(
+    "first",
+    [
+        "byoc_hw",
+        "tvm",
+        pytest.param("byoc_hw.frontend.relay.read", marks=pytest.mark.slow),
+        pytest.param("byoc_hw.patterns.qnn_conv2d", marks=pytest.mark.slow),
+    ],
+)
 def test_importing_the_package_registers_with_tvm(first):
     script = f"""
 import importlib.util

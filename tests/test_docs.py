@@ -184,6 +184,7 @@ def from_a_shell():
     return (ROOT / "README.md").read_text(encoding="utf-8").split("## From a shell\n")[1].split("\n## ")[0]
 
 
+@pytest.mark.slow
 def test_readme_commands_run(tmp_path, monkeypatch):
     pytest.importorskip("matplotlib", reason="pip install byoc-hw[notebooks]")
     commands = re.findall(r"^    python -m byoc_hw (.*)$", from_a_shell(), re.M)

@@ -118,6 +118,7 @@ def test_the_executor_changes_nothing(kind, models, explored):
         assert quiet(models, variations=GRID, executor=executor) == explored
 
 
+@pytest.mark.slow
 def test_dask_plans(models, explored):
     distributed = pytest.importorskip("distributed", reason="pip install distributed")
     options = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": None}

@@ -139,11 +139,13 @@ POLLED = {
 }
 
 
-@pytest.mark.parametrize("flags", POLLED.values(), ids=POLLED)
-def test_every_call_of_a_polled_region_beside_the_host(tmp_path, flags):
+@pytest.mark.parametrize(
+    "how", ["run", "polls, then a wait", *(pytest.param(one, marks=pytest.mark.slow) for one in list(POLLED)[2:])]
+)
+def test_every_call_of_a_polled_region_beside_the_host(tmp_path, how):
     mod = two_branches()
     project = byoc_hw.build(byoc_hw.partition_for_hwlib(mod), poll=True)
-    of_the_hal, of_the_host = check(project, list(input_arrays(mod))[-1], tmp_path, flags=flags)
+    of_the_hal, of_the_host = check(project, list(input_arrays(mod))[-1], tmp_path, flags=POLLED[how])
     assert of_the_hal > 50
     assert of_the_host == 4 * WAYS
 

@@ -126,6 +126,7 @@ def test_progress_is_a_line_for_each_round(capfd):
     assert lines[-1].startswith("region 1 of 1: 20 of 20 plans, ")
 
 
+@pytest.mark.slow
 def test_progress_can_be_off_or_a_function(capfd):
     told = []
     tuning = byoc_hw.tune(network(), TIGHT, budget=20, progress=told.append)
@@ -341,6 +342,7 @@ def test_an_interrupt_before_the_first_plan_is_only_that(monkeypatch):
 FEW = {"budget": 24, "progress": False}
 
 
+@pytest.mark.slow
 def test_dask_tunes():
     distributed = pytest.importorskip("distributed", reason="pip install distributed")
     alone = byoc_hw.tune(network(), TIGHT, **FEW)

@@ -100,6 +100,7 @@ def test_files_that_exist_stay(tmp_path):
     assert files_of(tmp_path) == ["test_mine.py"]
 
 
+@pytest.mark.slow
 def test_operators_that_another_pattern_matches_are_named(tmp_path):
     """As after a first new-pattern of the kind that nobody has edited."""
     new_pattern("first", "Pad", tmp_path)

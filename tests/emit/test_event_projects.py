@@ -203,6 +203,7 @@ def test_a_hal_without_them_fails(tmp_path: Path, project):
         project.run([IMAGE], toolchain=toolchain)
 
 
+@pytest.mark.slow
 def test_only_a_chip_with_events_has_their_code():
     found = project_files(parts_of(plan_region(two_branches(), EVENTS), EVENTS))
     before = project_files(parts_of(plan_region(two_branches(), CHIP), CHIP))

@@ -87,6 +87,7 @@ def test_every_function_of_the_hal_is_checked():
         pytest.param(
             replace(REFERENCE, limits={"conv2d": Limits(max_kernel=(1, 3), strides=(2, 3), weight_bits=(4,))}),
             id="narrow limits",
+            marks=pytest.mark.slow,
         ),
         pytest.param(
             replace(REFERENCE, activation_memory=8192, weight_memory=4096, shift_only=True), id="shifts alone"

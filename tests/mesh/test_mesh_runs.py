@@ -311,6 +311,7 @@ def code_of(place, out):
     return sum(int(line.split()[0]) for line in sizes.stdout.splitlines()[1:])
 
 
+@pytest.mark.slow
 def test_a_program_whose_code_does_not_fit_is_named(digits, tmp_path):
     network = mesh_network(digits)
     mesh = replace(MESH_7296.of(8), pe=_open(digits, None).accelerator, memory=2 << 20)

@@ -114,6 +114,7 @@ def test_latency_is_that_of_the_simulator_and_below_that_of_one_pe():
     check_fits(plan)
 
 
+@pytest.mark.slow
 def test_dead_pes_are_planned_around():
     network = skip_network()
     dead = {(1, 0), (2, 2), (3, 3)}
@@ -277,6 +278,7 @@ def built_bytes(plan, number):
     return memory.ram + constants + channel_buffer_bytes(one, number, plan.channels)
 
 
+@pytest.mark.slow
 def test_programs_as_they_are_generated_fit_their_pes():
     mesh = small_mesh(8, 1)
     mesh = replace(mesh, memory=mesh.memory - mesh.data + 19 * 1024)
@@ -347,6 +349,7 @@ def test_the_cycles_that_a_plan_has_are_those_of_its_stages_planned_in_full():
     assert again.cuts[-1][1] == len(cutter.units)
 
 
+@pytest.mark.slow
 def test_a_stage_that_does_not_fit_at_once_has_the_fastest_plan_of_its_room():
     """Not the smallest one: tables of its regions, which are code, have no part in its room."""
     network, pe = skip_network(size=20), replace(PE, activation_memory=2048)

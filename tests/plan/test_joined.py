@@ -155,7 +155,11 @@ def test_what_is_put_together_as_it_is_loaded_is_no_output(shape):
 
 @pytest.mark.parametrize(
     ("begin", "shape"),
-    [((0, 3, 0, 0), (1, 5, 24, 16)), ((0, 0, 20, 0), (1, 24, 4, 16)), ((0, 7, 1, 4), (1, 9, 6, 8))],
+    [
+        pytest.param((0, 3, 0, 0), (1, 5, 24, 16), marks=pytest.mark.slow),
+        pytest.param((0, 0, 20, 0), (1, 24, 4, 16), marks=pytest.mark.slow),
+        ((0, 7, 1, 4), (1, 9, 6, 8)),
+    ],
 )
 def test_a_slice_that_is_an_output_is_stored_from_its_input(begin, shape):
     """What makes the whole tensor in stripes stores the box: it is not copied from there."""

@@ -22,7 +22,7 @@ def test_weights_that_each_stripe_loads_again_are_in_flash_once():
 
 
 @given(regions())
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 def test_owners_have_all_flash_of_a_region_and_no_more(region):
     hardware, graph = region
     plan = plan_region(graph, hardware)

@@ -395,6 +395,7 @@ def test_two_equal_accelerators_share_a_layer():
     assert plan.cycles < 0.65 * plan_region(graph, Soc(twins.accelerators[:1])).cycles
 
 
+@pytest.mark.slow
 def test_parts_of_narrow_images_have_packed_rows():
     """Exact, and faster than row by row: 8 outputs of a row fill half of an array's columns."""
     samples = Samples(1)

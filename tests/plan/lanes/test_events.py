@@ -67,6 +67,7 @@ def test_larger_graphs_are_exact(region):
     check_with_events(*region, most=24)
 
 
+@pytest.mark.slow
 def test_the_core_only_waits_for_the_end():
     """As many events as engines order all of them, in no more cycles."""
     graph = separable(blocks=2, size=8)

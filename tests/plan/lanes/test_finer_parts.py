@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from plan_samples import Samples, graph_of
 from test_chip_plans import check_on_chip
 from test_patient_order import COPY, JOB, work_of
@@ -27,6 +28,7 @@ def wide():
     return graph_of([layer.ifm], [layer, last], [last.ofm])
 
 
+@pytest.mark.slow
 def test_parts_take_fewer_cycles_and_give_the_same_bytes(monkeypatch):
     monkeypatch.setattr(planner, "_FAR", 100)  # choices stay
     fine = plan_region(wide(), TWINS)

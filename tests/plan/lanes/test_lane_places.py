@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from plan_samples import Samples, graph_of
 from test_chip_plans import check_on_chip
 
@@ -52,6 +53,7 @@ def test_parts_that_fit_side_by_side_stay_there():
     assert [part.layout.places for part in placed.parts] == [part.layout.places for part in beside.parts]
 
 
+@pytest.mark.slow
 def test_parts_placed_at_once_give_the_same_bytes(monkeypatch):
     changed = []
 

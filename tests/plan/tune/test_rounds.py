@@ -136,6 +136,7 @@ def test_a_budget_that_is_too_small_for_all_is_searched_from_the_best():
     assert tuned.evaluations <= 10
 
 
+@pytest.mark.slow
 def test_a_larger_search_of_a_small_region_finds_nothing_better_than_all():
     graph = dense_layer()
     exact = tune_region(graph, HARDWARE, budget=5000)
@@ -225,6 +226,7 @@ def test_tuning_obeys_the_space():
         first += group.layers
 
 
+@pytest.mark.slow
 def test_choices_without_what_has_no_effect_take_the_same_cycles():
     graph = residual()
     space, problem = SearchSpace(graph, HARDWARE), packed(graph, HARDWARE)

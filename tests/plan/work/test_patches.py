@@ -158,7 +158,7 @@ def test_layers_behind_a_depthwise_one_have_slices_of_the_input_and_of_the_outpu
     assert [(step.inward, step.nbytes, step.rows) for step in copies].count((False, 4, 64)) == 8
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", [*range(5), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(5, 12))])
 def test_outer_slices_are_exact(seed):
     """With a layer before the slices, or slices that are loaded, and with weights that stay or not."""
     drawn, graph = random.Random(seed + 100), (separable, inverted)[seed % 2](seed)
@@ -203,7 +203,7 @@ def test_slices_that_do_not_end_a_group_are_not_outer():
         plan_region(graph, array(), alone(graph, Group(3, 2, slices=2, slices_outer=True)))
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(8, 24))])
 def test_sums_of_slices_and_what_comes_beside_them_are_exact(seed):
     """In patches, or with packed rows, with outer slices, and with slices that are summed."""
     drawn, graph = random.Random(seed + 100), residual(seed)
