@@ -45,14 +45,20 @@ def best_layout(graph: Graph, accelerator: Accelerator, near: float = 0, far: fl
     return min(laid_out(graph, accelerator, near, far), key=promise)
 
 
-def laid_out(graph: Graph, accelerator: Accelerator, near: float = 0, far: float = 0) -> list[Layout]:
-    """The plans of which `best_layout` takes the first of the fastest."""
+def laid_out(
+    graph: Graph, accelerator: Accelerator, near: float = 0, far: float = 0, enough: float = 0
+) -> list[Layout]:
+    """The plans of which `best_layout` takes the first of the fastest. Behind one of at most `enough` cycles, or of many
+    copies and jobs, a mapping whose jobs alone take no fewer cycles is not tried."""
     plain = map_graph(graph, accelerator, copies_transpose=False)
     if plain.whole:
         return [whole_layout(plain)]
     known: dict[Choices, Layout] = {}
     for mapped, groupings, forms in candidates(graph, accelerator):
-        found = [one for choices in forms for one in _tried(mapped, choices, near, known)]
+        found: list[Layout] = []
+        for grouping, choices in zip(groupings, forms, strict=True):
+            if not _ends(found, grouping.mapped.array_cycles, enough):
+                found += _tried(mapped, choices, near, known)
         if found and min(one.cycles for one in found) > far and len(graph.layers) > 1:
             for one in groupings:
                 for other in (one.further(), one.further(halos=True), one.further(fine=True)):
@@ -60,6 +66,14 @@ def laid_out(graph: Graph, accelerator: Accelerator, near: float = 0, far: float
         if found:
             return found
     return [layer_by_layer(graph, accelerator)]
+
+
+def _ends(found: Sequence[Layout], least: int, enough: float) -> bool:
+    """Whether a plan is good enough where no other one takes fewer cycles than `least`."""
+    fastest = min(found, key=lambda one: one.cycles, default=None)
+    if fastest is None or fastest.cycles > least:
+        return False
+    return fastest.cycles <= enough or len(fastest.work.ops) > ENOUGH
 
 
 def promise(layout: Layout) -> float:

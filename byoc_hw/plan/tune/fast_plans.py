@@ -28,7 +28,7 @@ def by_estimates(graph: Graph, accelerator: Accelerator, bound: int) -> list[Lay
     one with packed rows and without, if both are fast. A region may have many single layers: of one, plans near its
     best in tiles and near its best without are tried, but fewer."""
     if len(graph.layers) > 1:
-        found = laid_out(graph, accelerator, far=FAR * bound)
+        found = laid_out(graph, accelerator, far=FAR * bound, enough=NEAR * bound)
         starts = [min(some, key=promise) for some in reversed(_of_each(found, _is_packed))]
         fast = _AS_FAST * min(promise(start) for start in starts)
         starts, work = [start for start in starts if promise(start) <= fast], MOST_WORK
