@@ -62,7 +62,8 @@ def laid_out(
         if found and min(one.cycles for one in found) > far and len(graph.layers) > 1:
             for one in groupings:
                 for other in (one.further(), one.further(halos=True), one.further(fine=True)):
-                    found += _tried(one.mapped, _in_parts([other]), near, known)
+                    if not _ends(found, one.mapped.array_cycles, enough):
+                        found += _tried(one.mapped, _in_parts([other]), near, known)
         if found:
             return found
     return [layer_by_layer(graph, accelerator)]

@@ -149,3 +149,18 @@ def test_no_choices_are_laid_out_twice(monkeypatch):
     found = planner.laid_out(graph, hardware)
     assert len(made) == len(set(made))
     assert len(found) > len(made)
+
+
+def test_mappings_whose_jobs_alone_take_as_long_as_a_good_plan_are_not_tried():
+    samples = Samples()
+    layers = [samples.conv2d(samples.tensor((1, 8, 8, 64)), 64, padding=SAME)]
+    layers.append(samples.conv2d(layers[0].ofm, 64, padding=SAME))
+    graph = graph_of([layers[0].ifm], layers, [layers[1].ofm])
+    packed, plain = [], []
+    for one in planner.laid_out(graph, REFERENCE):
+        (packed if one.choices.packed else plain).append(one)
+    fastest = min(one.cycles for one in packed)
+    assert fastest < min(one.mapped.array_cycles for one in plain)
+    choices = [one.choices for one in packed]
+    assert [one.choices for one in planner.laid_out(graph, REFERENCE, enough=fastest)] == choices
+    assert len(planner.laid_out(graph, REFERENCE, enough=fastest - 1)) == len(packed) + len(plain)
