@@ -48,8 +48,8 @@ def best_layout(graph: Graph, accelerator: Accelerator, near: float = 0, far: fl
 def laid_out(
     graph: Graph, accelerator: Accelerator, near: float = 0, far: float = 0, enough: float = 0
 ) -> list[Layout]:
-    """The plans of which `best_layout` takes the first of the fastest. Behind one of at most `enough` cycles, or of many
-    copies and jobs, a mapping whose jobs alone take no fewer cycles is not tried."""
+    """The plans of which `best_layout` takes the first of the fastest. Where one takes at most `enough` cycles, or has
+    many copies and jobs, a mapping whose jobs alone take no fewer cycles is not tried."""
     plain = map_graph(graph, accelerator, copies_transpose=False)
     if plain.whole:
         return [whole_layout(plain)]
