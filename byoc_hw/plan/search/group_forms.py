@@ -94,9 +94,11 @@ class GroupForms:
         self._accelerator, self._allowed = mapped.accelerator, mapped.accelerator.tuning
         self._layers, self._order, self._of = mapped.mapping.layers, estimates.order, mapped.storages.of
         self._tight = mapped.shared(tight_layers)
-        self._all, self._put_together = mapped.storages.all, [one for one in mapped.storages.all if one.parts]
+        self._put_together = [one for one in mapped.storages.all if one.parts]
+        self._always = frozenset(one.index for one in mapped.storages.all if one.joined or one.interleaved)
+        inputs = (self._layers[index].inputs for index in self._order)
+        self._reads = [{self._of[tensor].index for tensor in tensors} for tensors in inputs]
         self._spans: dict[tuple[int, int, HeldSet, HeldSet], GroupSpan] = {}
-        self._read: dict[tuple[int, int], tuple[HeldSet, HeldSet]] = {}
         self._patched: dict[_Used, list[PatchedGroup]] = {}
         self._keeping: dict[_Used, KeptHalos | None] = {}
 
@@ -105,23 +107,14 @@ class GroupForms:
         key = at, stop, held, after
         if key not in self._spans:
             touched, order = self._estimates.touched(at, stop), self._order
-            read, always = self._reads(at, stop)
-            full = (held & read) | after | always
+            read = frozenset[int]().union(*self._reads[at:stop])
+            full = (held & read) | after | (touched & self._always)
             used = at, stop, held & touched, after & touched, full & touched
             passing = self._estimates.bytes_of(full - touched)
             first, end = order[at] if at else 0, order[stop] if stop < len(order) else len(self._layers)
             tight = any(self._tight[at:stop])
             self._spans[key] = GroupSpan(*key, full, first, end, used, passing, tight, (used, passing))
         return self._spans[key]
-
-    def _reads(self, at: int, stop: int) -> tuple[HeldSet, HeldSet]:
-        """The storages that some layers read, and those that are in local memory in full wherever these use them."""
-        if (at, stop) not in self._read:
-            layers = [self._layers[index] for index in self._order[at:stop]]
-            read = frozenset(self._of[tensor].index for layer in layers for tensor in layer.inputs)
-            used = (self._all[one] for one in self._estimates.touched(at, stop))
-            self._read[at, stop] = read, frozenset(one.index for one in used if one.joined or one.interleaved)
-        return self._read[at, stop]
 
     def cheapest(self, span: GroupSpan, wanted: Wanted, in_two: Callable[[GroupSpan], float]) -> GroupForm | None:
         """The cheapest form of a group; None where nothing fits. `in_two` gives the cycles of its layers in two groups
