@@ -7,7 +7,6 @@ from plan_samples import Samples, graph_of
 from byoc_hw.accelerator import REFERENCE
 from byoc_hw.plan.lanes import planner, search
 from byoc_hw.plan.lanes.finishing import Finishing
-from byoc_hw.plan.lanes.layer_forms import Several
 from byoc_hw.plan.region import plan_region
 from byoc_hw.soc import Soc
 
@@ -51,9 +50,3 @@ def test_of_large_plans_the_best_one_alone_gets_addresses(monkeypatch):
     found = finished_plans(monkeypatch)
     plan_region(branches(), TWINS)
     assert {len(plans) for plans in found.values()} == {1}
-
-
-def test_accelerators_that_differ_in_names_alone_share_layouts():
-    several = Several()
-    one, two = TWINS.accelerators
-    assert several.kind(one) == several.kind(two) != several.kind(replace(one, array_rows=4))

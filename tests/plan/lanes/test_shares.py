@@ -42,21 +42,6 @@ def test_a_border_between_shares_moves_to_where_both_end_together():
     assert half <= plan.cycles < 1.1 * half
 
 
-def test_layouts_with_packed_rows_are_among_the_first():
-    """The array does two rows of the image at once: what takes the fewest cycles comes first."""
-    samples = Samples(1)
-    layer = samples.conv2d(samples.tensor((1, 6, 7, 64)), 64, (3, 3), padding=(1, 1, 1, 1))
-    chip, graph = pair({}, {}), graph_of([layer.ifm], [layer], [layer.ofm])
-    cycles = best_cycles(layer, REFERENCE)
-    forms = LayerForms(Region(graph), chip, [{0: cycles, 1: cycles}])
-    forms.packs = True
-    for form in forms.of(0, 1):
-        for options in form:
-            first, second = options[:2]
-            assert bool(first.profile.choices.packed) != bool(second.profile.choices.packed)
-            assert first.profile.cycles <= second.profile.cycles
-
-
 def test_channels_of_a_depthwise_layer_are_cut_by_what_an_array_does_of_them_at_once():
     """An array with more rows than the layer has channels, which does these one by one, takes any number of them."""
     samples = Samples(1)
