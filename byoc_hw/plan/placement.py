@@ -20,7 +20,7 @@ from byoc_hw.host_cost_table import REGIONS
 from byoc_hw.host_costs import host_instructions, total_host_instructions
 from byoc_hw.objective import HOST, Energy, Objective, on_accelerators, wished
 from byoc_hw.plan.array.cost import best_cycles, copy_cycles
-from byoc_hw.plan.array.kinds import CopiesOnly, geometry
+from byoc_hw.plan.array.kinds import copies_only
 from byoc_hw.plan.core import TiledPlan, region_cycles, region_energy
 from byoc_hw.plan.library import LibraryPlan
 from byoc_hw.plan.region import plan_region
@@ -107,7 +107,7 @@ class _Region:
         return max(self._most_on(layer, one, core + _few_in_the_hal(one)) for one in engines)
 
     def _most_on(self, layer: Layer, accelerator: Accelerator, core: float) -> float:
-        if isinstance(geometry(layer), CopiesOnly):  # of which there may be one for each element
+        if copies_only(layer):  # of which there may be one for each element
             core = float("inf")
         moved = [tensor.nbytes for tensor in (*layer.inputs, layer.ofm)]
         moved += [prod(layer.weights.shape) + 12 * layer.out_channels] if isinstance(layer, Weighted) else []

@@ -187,6 +187,11 @@ def geometry(layer: Layer) -> Geometry:
             assert_never(layer)
 
 
+def copies_only(layer: Layer) -> bool:
+    """Whether a layer has copies but no jobs: it has a group of its own, from main memory to main memory."""
+    return isinstance(geometry(layer), CopiesOnly)
+
+
 def parts_of_kernel(layer: Layer, accelerator: Accelerator) -> tuple[KernelPart, ...]:
     """The parts of the kernel of a layer with a window, in the order of their jobs: one where the array takes all."""
     form = geometry(layer)

@@ -14,6 +14,7 @@ from byoc_hw.plan.array.mapping import Mapping, map_layers
 from byoc_hw.plan.array.packing import packed_cycles
 from byoc_hw.plan.array.storage import NOWHERE_ELSE, Lies, Storage, Storages, storages
 from byoc_hw.plan.array.window import extents
+from byoc_hw.plan.choices import Blocks, Choices, Group
 
 _Found = TypeVar("_Found")
 
@@ -40,6 +41,14 @@ class MappedGraph:
             self._shared[make] = make(self)
         found: _Found = self._shared[make]
         return found
+
+    def choices(self, groups: Iterable[Group], blocks: Iterable[Blocks | None]) -> Choices:
+        """Groups and blocks as choices of the region as it is mapped."""
+        one = self.mapping
+        layers, transposed = (one.placed, one.stored, one.packed), one.jobs_transpose
+        return Choices(
+            one.swapped, tuple(groups), tuple(blocks), self.copies_transpose, *layers, jobs_transpose=transposed
+        )
 
     @property
     def whole(self) -> bool:

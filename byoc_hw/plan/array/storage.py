@@ -10,7 +10,7 @@ from math import prod
 
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Concat, Graph, Layer, Slice, Transpose
-from byoc_hw.plan.array.kinds import Alias, CopiesOnly, Product, Run, Window, geometry
+from byoc_hw.plan.array.kinds import Alias, CopiesOnly, Product, Run, Window, copies_only, geometry
 from byoc_hw.plan.array.mapping import Mapping
 from byoc_hw.plan.array.packing import Packing
 from byoc_hw.plan.array.transfers import dense_strides
@@ -320,7 +320,7 @@ def store_in_place(index: int, layer: Concat, whole: Storage, of: dict[Tensor, S
         part = of.get(tensor)
         if part is None or not part.makers or part.swapped or part.place(tensor) != dense_place(tensor):
             raise NotInPlace([index], f"{layer.name}: {tensor.name} is not one layer's output by itself")
-        copied = any(isinstance(geometry(mapping.layers[maker]), CopiesOnly) for maker in part.makers)
+        copied = any(copies_only(mapping.layers[maker]) for maker in part.makers)
         strange = copied and (rank != 4 or tensor.shape[0] != 1 or not _scattered(mapping.layers[part.makers[0]]))
         if strange or part.extents != extents(tensor) or tensor.bytes_of(1) != 1:
             raise NotInPlace([index], f"{layer.name}: {tensor.name} cannot be stored as a part of its output")

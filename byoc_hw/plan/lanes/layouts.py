@@ -17,6 +17,7 @@ from byoc_hw.plan.array.transfers import linear_chunks
 from byoc_hw.plan.array.window import extents
 from byoc_hw.plan.choices import Choices, Group
 from byoc_hw.plan.order.copies import order
+from byoc_hw.plan.search.all_held import all_fit, all_held
 from byoc_hw.plan.search.grouping import Grouping
 from byoc_hw.plan.search.planner import ROOM, mapped_as, one_by_one, placements, whole_layout
 from byoc_hw.plan.stages import Layout, lay_out
@@ -59,9 +60,8 @@ def layouts(mapped: MappedGraph) -> Iterator[tuple[Layout, bool]]:
 
 
 def _choices(mapped: MappedGraph) -> Iterator[Choices]:
-    grouping = Grouping(mapped)
-    if grouping.fits_whole():
-        first = next(grouping.resident())
+    if all_fit(mapped):
+        first = next(all_held(mapped))
         *_, last = range(len(first.groups))
         for before, behind in ((1, 1), (4, 4), (1, 4), (8, 8), (1, 8), (2, 4)):
             if last or before == behind:
@@ -69,12 +69,12 @@ def _choices(mapped: MappedGraph) -> Iterator[Choices]:
                 for at, count in ((0, before), (last, behind)):
                     groups[at] = replace(groups[at], stripes=_stripes(mapped, at, count))
                 yield replace(first, groups=tuple(groups))
-        choices = grouping.best(1.0)
+        choices = Grouping(mapped).best(1.0)
         if choices is not None:
             yield choices
         if not last:
             yield replace(first, groups=(Group(1, _stripes(mapped, 0, 2)),))
-        yield from (one for one in grouping.resident() if one.blocks != first.blocks)
+        yield from (one for one in all_held(mapped) if one.blocks != first.blocks)
         return
     for placed in placements(mapped):
         grouping = Grouping(placed)

@@ -17,13 +17,15 @@ from byoc_hw.plan.chip_plan import ChipPlan
 from byoc_hw.plan.lanes.compose import chip_plan
 from byoc_hw.plan.lanes.cut import Region
 from byoc_hw.plan.lanes.finer_parts import parts_cut_finely
+from byoc_hw.plan.lanes.finishing import part_of_all
 from byoc_hw.plan.lanes.joint import OrderedParts, ordered_parts, side_by_side
 from byoc_hw.plan.lanes.kept_shares import with_kept_shares
 from byoc_hw.plan.lanes.lanes_clock import lanes_timeline
+from byoc_hw.plan.lanes.layer_forms import Several
 from byoc_hw.plan.lanes.nearby_parts import parts_nearby
 from byoc_hw.plan.lanes.orders import LayerOrder, orders
 from byoc_hw.plan.lanes.price import Price, judge, prices
-from byoc_hw.plan.lanes.search import Several, best_parts, part_of_all, parts_on
+from byoc_hw.plan.lanes.search import best_parts, parts_on
 from byoc_hw.plan.stages import Layout
 from byoc_hw.soc import Soc
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, inf
 
 from byoc_hw.objective import Energy, Objective
 from byoc_hw.plan.chip_plan import ChipPlan
 from byoc_hw.plan.core import instructions_of_an_action, region_cycles, region_energy
 from byoc_hw.plan.lanes.engine_schedule import NEVER
+from byoc_hw.plan.lanes.every import FormOfLayers
 from byoc_hw.plan.lanes.profile import Option
+from byoc_hw.plan.lanes.together import Together
 from byoc_hw.soc import Soc
 
 _LEAST = 2
@@ -43,6 +45,26 @@ class Price:
     def cycles(self, cost: float) -> int:
         """The least cycles that cost so much."""
         return ceil(cost / self.cycle) if cost < NEVER * self.cycle else NEVER
+
+
+@dataclass(frozen=True)
+class PlanCosts:
+    """What plans cost at a price, with all that is known of parts `together`."""
+
+    price: Price
+    together: Together
+
+    def of(self, plan: Sequence[FormOfLayers], limit: float = inf) -> float:
+        """What some parts cost. Where this is `limit` or more, it may be any number in between."""
+        options = [option for form in plan for option in form]
+        spent = sum(map(self.price.of, options))
+        cycles = self.together.cycles(options, self.price.cycles(limit - spent))
+        return spent + self.price.cycle * cycles
+
+
+def actions_of(plan: Sequence[FormOfLayers]) -> int:
+    """The copies and jobs of a plan."""
+    return sum(len(option.profile.actions) for form in plan for option in form)
 
 
 def prices(objective: Objective | None, chip: Soc) -> Sequence[Price]:

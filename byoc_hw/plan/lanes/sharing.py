@@ -22,10 +22,14 @@ _ROUNDING = 1e-9
 """Beyond this, a part of a unit is one that is not whole."""
 
 
-class Sharing:
-    """The shares of a region's layers. `costs` has each layer's accelerators, by index, and its cycles on each."""
+LayerCosts = Sequence[Mapping[int, int]]
+"""Of each layer the accelerators that may run it, by index, and its cycles on each."""
 
-    def __init__(self, graph: Graph, chip: Soc, oriented: Oriented, costs: Sequence[Mapping[int, int]]) -> None:
+
+class Sharing:
+    """The shares of a region's layers."""
+
+    def __init__(self, graph: Graph, chip: Soc, oriented: Oriented, costs: LayerCosts) -> None:
         self._graph, self._chip, self._oriented, self._cost = graph, chip, oriented, costs
         self._least_cycles = [
             {lane: least_alone([layer], chip.accelerators[lane]) for lane in cost}

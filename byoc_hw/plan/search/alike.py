@@ -11,6 +11,9 @@ from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.choices import Group
 from byoc_hw.tensor import Tensor
 
+GroupForm = tuple[float, Group]
+"""A form of a group, behind its estimated cycles."""
+
 
 @dataclass
 class Known:
@@ -20,7 +23,7 @@ class Known:
 
     numbers: dict[Hashable, int] = field(default_factory=dict)
     measured: dict[Hashable, tuple[int, int] | None] = field(default_factory=dict)
-    forms: dict[Hashable, tuple[float, Group] | None] = field(default_factory=dict)
+    forms: dict[Hashable, GroupForm | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -143,7 +143,7 @@ class MeasuredRuns:
         for number in range(1, _ROUNDS + 1):
             measured = False
             fine = number > _ROUGH and self._far
-            for grouping in [one for one in self._groupings if fine or not one.fine]:
+            for grouping in [one for one in self._groupings if fine or not one.wanted.fine]:
                 measured |= self._estimated(grouping)
                 if 0 < self.cycles <= self._enough:
                     return False
@@ -159,7 +159,7 @@ class MeasuredRuns:
     def _improve_further(self) -> None:
         """Measure longer groups, those that are in doubt, and others near the fastest."""
         far = self._far
-        longer = [grouping.longer() for grouping in self._groupings if grouping.halos]
+        longer = [grouping.longer() for grouping in self._groupings if grouping.wanted.halos]
         for _ in range(_SURE if far else 0):
             measured = [self._estimated(grouping) for grouping in longer]
             if not any(measured):
@@ -172,8 +172,8 @@ class MeasuredRuns:
 
     def _choices(self, runs: Sequence[MeasuredRun]) -> Choices:
         """The choices of runs from the first layer to the last."""
-        groups = tuple(group for run in runs for group in run.groups)
-        return self._grouping.choices(groups, tuple(cut for run in runs for cut in run.blocks))
+        groups = (group for run in runs for group in run.groups)
+        return self.mapped.choices(groups, (cut for run in runs for cut in run.blocks))
 
     # ------------------------------------------------------------ what is measured
 
@@ -184,12 +184,12 @@ class MeasuredRuns:
         if not path:
             return False
         blocks = list(grouping.blocks)
-        choices = grouping.choices(tuple(one.group for one in path), tuple(blocks))
+        choices = self.mapped.choices((one.group for one in path), blocks)
         for at, (first, stop) in enumerate(choices.spans):
             single = self._single.get((first, stop))
             if single is not None and single.groups == (path[at].group,):
                 blocks[first:stop] = single.blocks
-        choices = grouping.choices(choices.groups, tuple(blocks))
+        choices = self.mapped.choices(choices.groups, blocks)
         before = len(self._measured)
         for first, stop in _runs(choices):
             cycles = self._run(choices, first, stop)
@@ -262,7 +262,7 @@ class MeasuredRuns:
         """Choices with the groups of a run, and the first of these; of all other layers nothing is known."""
         rest, blocks = [Group(1)] * len(self._layers), self._grouping.blocks
         blocks = (*blocks[: run.first], *run.blocks, *blocks[run.stop :])
-        return run.first, self._grouping.choices((*rest[: run.first], *run.groups, *rest[run.stop :]), blocks)
+        return run.first, self.mapped.choices((*rest[: run.first], *run.groups, *rest[run.stop :]), blocks)
 
     def _least_jobs(self, run: MeasuredRun) -> float:
         """Cycles that the jobs of a run's layers take at least."""
@@ -336,7 +336,7 @@ class MeasuredRuns:
         groups = (*rest[: start > 0], group, *rest[1 : 1 + (stop < len(self._layers))])
         blocks = (*self._grouping.blocks[:index], found[1], *self._grouping.blocks[index + 1 :])
         number = int(start > 0)
-        if self._run(self._grouping.choices(groups, blocks), number, number + 1) is not None:
+        if self._run(self.mapped.choices(groups, blocks), number, number + 1) is not None:
             best = self._fastest[start, stop]
             if len(best.groups) == 1:
                 self._single[start, stop] = best
@@ -381,7 +381,8 @@ def least_one_by_one(mapped: MappedGraph) -> float:
 
 def _sums_take_room(grouping: Grouping) -> bool:
     """Whether partial sums of a row of a layer take much of local memory."""
-    accelerator, cuts = grouping.accelerator, zip(grouping.layers, grouping.blocks, strict=True)
+    accelerator, layers = grouping.mapped.accelerator, grouping.mapped.mapping.layers
+    cuts = zip(layers, grouping.blocks, strict=True)
     most = max(psum_bytes(layer, blocks, extents(layer.ofm)[1], accelerator) for layer, blocks in cuts)
     return most * _SUMS_SHARE > accelerator.activation_memory
 

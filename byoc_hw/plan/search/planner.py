@@ -19,6 +19,7 @@ from byoc_hw.plan.array.tiling import Tiler, tile_geometry
 from byoc_hw.plan.array.weight_blocks import all_bytes
 from byoc_hw.plan.choices import PIECES, Choices, Group, Tiling
 from byoc_hw.plan.search.alike import Known
+from byoc_hw.plan.search.all_held import all_fit, all_held
 from byoc_hw.plan.search.grouping import Grouping
 from byoc_hw.plan.search.single_layer import single_tiling, tilings
 from byoc_hw.plan.stages import Layout, lay_out
@@ -154,7 +155,7 @@ def candidates(
     plain, known = map_graph(graph, accelerator, copies_transpose=False), Known()
     for one in mappings(graph, accelerator):
         forms = [[Grouping(variant, known=known) for variant in placements(form)] for form in forms_of(one)]
-        whole = [[each.resident() for each in groupings if each.fits_whole()] for groupings in forms]
+        whole = [[all_held(each.mapped) for each in groupings if all_fit(each.mapped)] for groupings in forms]
         plainest = [groupings[-1] for groupings in forms]  # no tensor lies in another one
         if any(whole):
             yield one, plainest, [chain.from_iterable(found) for found in whole]

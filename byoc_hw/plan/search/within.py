@@ -155,11 +155,7 @@ class SizedPlans:
     def with_less_flash(self, ram: int) -> list[Sized]:
         """Plans with at most so many bytes of main memory: the fastest, and slower ones with less and less flash."""
         for price in _STEP_PRICES:
-            for grouping in self._groupings:
-                grouping.step_price = price
-            list(self._searched(lambda grouping, room: grouping.best(room, ram)))
-        for grouping in self._groupings:
-            grouping.step_price = 0.0
+            list(self._searched(lambda grouping, room: grouping.priced(price).best(room, ram)))  # noqa: B023
         return with_less_and_less_flash(self._fitting(ram))
 
     def _fitting(self, ram: int) -> Iterator[Sized]:

@@ -13,7 +13,7 @@ from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Graph, Layer, Weighted
 from byoc_hw.integers import ceil_div, round_up
-from byoc_hw.plan.array.kinds import CopiesOnly, geometry
+from byoc_hw.plan.array.kinds import copies_only
 from byoc_hw.plan.array.mapped import MappedGraph, map_graph
 from byoc_hw.plan.array.mapping import map_layers
 from byoc_hw.plan.array.packing import bands
@@ -131,7 +131,7 @@ class GroupSpace:
         return keepable(self.layers, self.storages.of, work, held) if work and self.limits.halos else frozenset()
 
     def _transposes(self, work: Sequence[int]) -> bool:
-        return any(isinstance(geometry(self.layers[index]), CopiesOnly) for index in work)
+        return any(copies_only(self.layers[index]) for index in work)
 
     def _storages(self, index: int) -> list[Storage]:
         layer = self.layers[index]

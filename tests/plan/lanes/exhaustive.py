@@ -6,7 +6,9 @@ from byoc_hw.plan.array.cost import best_cycles
 from byoc_hw.plan.lanes.cut import Region
 from byoc_hw.plan.lanes.every import few
 from byoc_hw.plan.lanes.joint import joint_work, patient_order, side_by_side
-from byoc_hw.plan.lanes.search import _Search
+from byoc_hw.plan.lanes.layer_forms import LayerForms
+from byoc_hw.plan.lanes.price import PlanCosts, Price
+from byoc_hw.plan.lanes.together import Together
 
 KINDS = ((3, 4), (3, 2), (3, 1), (2, 1), (1, 2), (1, 1))
 """The most layers of a part, and the most layouts of each: the first of these kinds of plans of which there are at most
@@ -37,8 +39,8 @@ class Exhaustive:
             for layer in graph.layers
         ]
         self.chip = chip
-        self.search = _Search(Region(graph), chip, costs)
-        self.stops = [stop for stop in range(1, len(graph.layers) + 1) if self.search.may_stop(stop)]
+        self.layers, self.costs = LayerForms(Region(graph), chip, costs), PlanCosts(Price(), Together())
+        self.stops = self.layers.borders[1:]
         self.lanes = len(chip.accelerators)
         self.kind = next((kind for kind in KINDS if 0 < self.count(*kind) <= most), None)
 
@@ -53,7 +55,7 @@ class Exhaustive:
     def _forms(self, longest, layouts):
         """The forms of parts, by their first layer and the one behind their last."""
         return {
-            (at, stop): [form for options in self.search.forms(at, stop) for form in islice(few(options), layouts)]
+            (at, stop): [form for options in self.layers.of(at, stop) for form in islice(few(options), layouts)]
             for at in [0, *self.stops[:-1]]
             for stop in self.stops
             if at < stop and (stop - at <= longest or stop == self._next(at))
@@ -97,7 +99,7 @@ class Exhaustive:
 
     def _try(self, at, plan, begun):
         if at == self.stops[-1]:
-            if self.search.cost(plan, self.best) < self.best:
+            if self.costs.of(plan, self.best) < self.best:
                 parts = side_by_side([option.placed for form in plan for option in form])
                 cycles = patient_order(joint_work(parts, self.chip)).cycles
                 if cycles < self.best:
@@ -109,7 +111,7 @@ class Exhaustive:
                 for form in forms:
                     then = begun
                     for option in form:
-                        then = then.with_part(option, self.search._together)
+                        then = then.with_part(option, self.costs.together)
                     found.append((self._least(stop, then), stop, form, then))
         self.left -= len(found)
         if self.left < 0:

@@ -79,7 +79,7 @@ def test_no_plan_is_faster_than_its_beginning_says():
             )
             plan += form
             for option in form:
-                begun = begun.with_part(option, every.search._together)
+                begun = begun.with_part(option, every.costs.together)
             least = max(least, every._least(at, begun))
         parts = side_by_side([option.placed for option in plan])
         assert 0 < least <= patient_order(joint_work(parts, TWINS)).cycles

@@ -8,7 +8,7 @@ from test_chip_plans import check_on_chip
 from test_patient_order import COPY, JOB, work_of
 
 from byoc_hw.accelerator import REFERENCE
-from byoc_hw.plan.lanes import planner, search
+from byoc_hw.plan.lanes import finishing, planner
 from byoc_hw.plan.lanes.finer_parts import parts_cut_finely
 from byoc_hw.plan.lanes.joint import patient_order
 from byoc_hw.plan.order.finer import ChainCuts, chain_delays, out_of_the_way
@@ -33,7 +33,7 @@ def test_parts_take_fewer_cycles_and_give_the_same_bytes(monkeypatch):
     monkeypatch.setattr(planner, "_FAR", 100)  # choices stay
     fine = plan_region(wide(), TWINS)
     check_on_chip(TWINS, wide())
-    monkeypatch.setattr(search, "parts_cut_finely", lambda parts, *_: parts)
+    monkeypatch.setattr(finishing, "parts_cut_finely", lambda parts, *_: parts)
     plain = plan_region(wide(), TWINS)
     assert fine.cycles < plain.cycles
     assert sum(len(part.plan.steps) for part in fine.parts) > sum(len(part.plan.steps) for part in plain.parts)
@@ -46,7 +46,7 @@ def test_no_operation_is_cut_that_saves_less_than_it_costs(monkeypatch):
         tried.append((parts, parts_cut_finely(parts, chip, 10**6)))
         return parts
 
-    monkeypatch.setattr(search, "parts_cut_finely", dear)
+    monkeypatch.setattr(finishing, "parts_cut_finely", dear)
     plan_region(wide(), TWINS)
     assert tried
     assert all(cut is parts for parts, cut in tried)

@@ -10,7 +10,7 @@ from test_chip_plans import EXAMPLES, check_on_chip, chip_regions
 from test_combinations import TWINS
 from test_shared_memory import copied
 
-from byoc_hw.plan.lanes import kept_shares, search
+from byoc_hw.plan.lanes import finishing, kept_shares
 from byoc_hw.plan.steps import Job
 from byoc_hw.soc import Soc
 
@@ -22,7 +22,7 @@ def with_and_without(chip, graph, monkeypatch):
     """The plan, and the one in which nothing is kept."""
     plan = check_on_chip(chip, graph)
     with monkeypatch.context() as patch:
-        patch.setattr(search, "with_kept_shares", lambda parts, *_: parts)
+        patch.setattr(finishing, "with_kept_shares", lambda parts, *_: parts)
         return plan, check_on_chip(chip, graph)
 
 

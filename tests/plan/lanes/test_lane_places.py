@@ -8,10 +8,11 @@ from test_chip_plans import check_on_chip
 
 from byoc_hw.accelerator import REFERENCE
 from byoc_hw.plan.array.cost import best_cycles
-from byoc_hw.plan.lanes import lane_places, search
+from byoc_hw.plan.lanes import finishing, lane_places
 from byoc_hw.plan.lanes.cut import Region
 from byoc_hw.plan.lanes.joint import ordered_parts, side_by_side
 from byoc_hw.plan.lanes.lane_places import best_placed
+from byoc_hw.plan.lanes.layer_forms import LayerForms
 from byoc_hw.soc import Soc
 
 NARROW = replace(REFERENCE, weight_memory=6 * 1024, dma_width=4)
@@ -34,8 +35,8 @@ def chain(*channels):
 def parts_of(graph):
     """Each layer as a part of the first accelerator."""
     costs = [dict.fromkeys((0, 1), best_cycles(layer, NARROW)) for layer in graph.layers]
-    found = search._Search(Region(graph), CHIP, costs)
-    return [next(found.forms(at, at + 1))[0][0].placed for at in range(len(graph.layers))]
+    found = LayerForms(Region(graph), CHIP, costs)
+    return [next(found.of(at, at + 1))[0][0].placed for at in range(len(graph.layers))]
 
 
 def test_weights_of_a_part_come_while_the_one_before_is_computed():
@@ -64,6 +65,6 @@ def test_parts_placed_at_once_give_the_same_bytes(monkeypatch):
             parts = placed or parts
         return ordered_parts(parts, chip)
 
-    monkeypatch.setattr(search, "best_placed", at_once)
+    monkeypatch.setattr(finishing, "best_placed", at_once)
     check_on_chip(CHIP, chain(64, 64, 64))
     assert any(changed)

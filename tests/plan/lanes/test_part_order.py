@@ -7,8 +7,9 @@ from test_chip_plans import check_on_chip
 
 from byoc_hw.accelerator import REFERENCE
 from byoc_hw.plan.array.cost import best_cycles
-from byoc_hw.plan.lanes import search
+from byoc_hw.plan.lanes import finishing
 from byoc_hw.plan.lanes.cut import PartCut, Region
+from byoc_hw.plan.lanes.layer_forms import LayerForms
 from byoc_hw.plan.lanes.part_order import parts_in_better_order
 from byoc_hw.plan.lanes.together import Together
 from byoc_hw.soc import Soc
@@ -30,8 +31,8 @@ def parts_on(*lanes):
     """Each layer of `branches` as a part of one accelerator."""
     graph = branches()
     costs = [dict.fromkeys((0, 1), best_cycles(layer, REFERENCE)) for layer in graph.layers]
-    found = search._Search(Region(graph), CHIP, costs)
-    return [found._options(PartCut(lane, (at,)), 1)[0] for at, lane in enumerate(lanes)]
+    found = LayerForms(Region(graph), CHIP, costs)
+    return [found.options(PartCut(lane, (at,)), 1)[0] for at, lane in enumerate(lanes)]
 
 
 def test_a_part_that_can_begin_comes_before_one_that_waits():
@@ -62,8 +63,8 @@ def test_a_part_stays_behind_what_makes_its_tensor_where_no_copy_is_left_that_lo
     graph = graph_of([image], [pooled, flat, dense], [dense.ofm, pooled.ofm])
     costs = [dict.fromkeys((0, 1), 100) for _ in graph.layers]
     chip = replace(CHIP, shared=(("one", "two"),))
-    found = search._Search(Region(graph), chip, costs, in_place=True)
-    parts = [found._options(PartCut(0, layers), 1)[0] for layers in ((0, 1), (2,))]
+    found = LayerForms(Region(graph), chip, costs, in_place=True)
+    parts = [found.options(PartCut(0, layers), 1)[0] for layers in ((0, 1), (2,))]
     assert parts_in_better_order(parts, lambda some: some.index(parts[1]), 9) == parts
 
 
@@ -75,6 +76,6 @@ def test_another_order_gives_the_same_bytes(monkeypatch):
         orders.append((list(parts), parts_in_better_order(parts, lambda some: [-parts.index(one) for one in some], 9)))
         return orders[-1][1]
 
-    monkeypatch.setattr(search, "parts_in_better_order", last_first)
+    monkeypatch.setattr(finishing, "parts_in_better_order", last_first)
     check_on_chip(CHIP, branches())
     assert any(before != after for before, after in orders)

@@ -6,6 +6,7 @@ from plan_samples import Samples, graph_of
 
 from byoc_hw.accelerator import REFERENCE
 from byoc_hw.plan.lanes import planner, search
+from byoc_hw.plan.lanes.finishing import Finishing
 from byoc_hw.plan.region import plan_region
 from byoc_hw.soc import Soc
 
@@ -25,15 +26,15 @@ def branches():
 def finished_plans(monkeypatch):
     """The cost and the cycles of each plan that gets addresses, by search."""
     monkeypatch.setattr(planner, "_FAR", 100)  # choices of parts stay
-    monkeypatch.setattr(search._Search, "_as_one_part", lambda *_: iter(()))
-    found, finished = {}, search._Search._finished
+    monkeypatch.setattr(Finishing, "as_one_part", lambda *_: [])
+    found, finished = {}, Finishing.finished
 
     def noted(self, plan):
         one = finished(self, plan)
         found.setdefault(self, []).append((one.cost, one.ordered.order.cycles))
         return one
 
-    monkeypatch.setattr(search._Search, "_finished", noted)
+    monkeypatch.setattr(Finishing, "finished", noted)
     return found
 
 
@@ -45,13 +46,7 @@ def test_the_fastest_of_the_plans_that_get_addresses_is_taken(monkeypatch):
 
 
 def test_of_large_plans_the_best_one_alone_gets_addresses(monkeypatch):
-    monkeypatch.setattr(search, "_FINISHED", 1)
+    monkeypatch.setattr(search, "FINISHED", 1)
     found = finished_plans(monkeypatch)
     plan_region(branches(), TWINS)
     assert {len(plans) for plans in found.values()} == {1}
-
-
-def test_accelerators_that_differ_in_names_alone_share_layouts():
-    several = search.Several()
-    one, two = TWINS.accelerators
-    assert several.kind(one) == several.kind(two) != several.kind(replace(one, array_rows=4))

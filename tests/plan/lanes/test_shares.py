@@ -7,7 +7,7 @@ from plan_samples import Samples, graph_of
 from byoc_hw.accelerator import REFERENCE
 from byoc_hw.plan.array.cost import best_cycles
 from byoc_hw.plan.lanes.cut import Region
-from byoc_hw.plan.lanes.search import _Search
+from byoc_hw.plan.lanes.layer_forms import LayerForms
 from byoc_hw.plan.lanes.sharing import _first_done
 from byoc_hw.plan.region import plan_region
 from byoc_hw.soc import Soc
@@ -42,29 +42,14 @@ def test_a_border_between_shares_moves_to_where_both_end_together():
     assert half <= plan.cycles < 1.1 * half
 
 
-def test_layouts_with_packed_rows_are_among_the_first():
-    """The array does two rows of the image at once: what takes the fewest cycles comes first."""
-    samples = Samples(1)
-    layer = samples.conv2d(samples.tensor((1, 6, 7, 64)), 64, (3, 3), padding=(1, 1, 1, 1))
-    chip, graph = pair({}, {}), graph_of([layer.ifm], [layer], [layer.ofm])
-    cycles = best_cycles(layer, REFERENCE)
-    search = _Search(Region(graph), chip, [{0: cycles, 1: cycles}])
-    search._packs = True
-    for form in search.forms(0, 1):
-        for options in form:
-            first, second = options[:2]
-            assert bool(first.profile.choices.packed) != bool(second.profile.choices.packed)
-            assert first.profile.cycles <= second.profile.cycles
-
-
 def test_channels_of_a_depthwise_layer_are_cut_by_what_an_array_does_of_them_at_once():
     """An array with more rows than the layer has channels, which does these one by one, takes any number of them."""
     samples = Samples(1)
     layer = samples.depthwise(samples.tensor((1, 8, 8, 16)), (3, 3), padding=(1, 1, 1, 1))
     graph, one = graph_of([layer.ifm], [layer], [layer.ofm]), {"array_rows": 32, "depthwise_rows": 1}
     chip = pair(one, one)
-    search = _Search(Region(graph), chip, [dict.fromkeys((0, 1), best_cycles(layer, chip.accelerators[0]))])
-    cuts = [[part[0].part.cut for part in form] for form in search.forms(0, 1)]
+    forms = LayerForms(Region(graph), chip, [dict.fromkeys((0, 1), best_cycles(layer, chip.accelerators[0]))])
+    cuts = [[part[0].part.cut for part in form] for form in forms.of(0, 1)]
     assert [(0, 8), (8, 16)] in [[cut.rows for cut in form] for form in cuts if form[0].axis == 3]
 
 

@@ -38,8 +38,8 @@ def test_next_number_of_stripes_is_never_cheaper_than_the_groups_that_are_chosen
         larger = [count for count in sorted(hardware.tuning.stripes) if count > group.stripes]
         if group.stripes > 1 and not group.held and larger:
             striped += 1
-            span = at, stop, NOTHING, NOTHING, NOTHING
-            others = [grouping.estimates.striped(*span, larger[0], overlap, grouping.room) for overlap in (True, False)]
+            span, room = (at, stop, NOTHING, NOTHING, NOTHING), grouping.wanted.room
+            others = [grouping.estimates.striped(*span, larger[0], overlap, room) for overlap in (True, False)]
             assert chosen.cycles <= min(cycles for cycles in others if cycles is not None)
         at = stop
     assert striped > 1

@@ -97,7 +97,7 @@ def test_fine_patches_are_estimated_where_runs_take_far_more_cycles_than_their_j
     graph, hardware = large_weights()
     tried = []
     path = Grouping.path
-    monkeypatch.setattr(Grouping, "path", lambda one, doubt=1.0: tried.append(one.fine) or path(one, doubt))
+    monkeypatch.setattr(Grouping, "path", lambda one, doubt=1.0: tried.append(one.wanted.fine) or path(one, doubt))
     for far in (1.15, 100):
         monkeypatch.setattr(measured, "_FAR", far)
         tried.clear()

@@ -13,7 +13,7 @@ from byoc_hw.plan.array.mapped import map_graph
 from byoc_hw.plan.order.timeline import timeline
 from byoc_hw.plan.region import lay_out_region, plan_region
 from byoc_hw.plan.search import planner
-from byoc_hw.plan.search.grouping import Grouping
+from byoc_hw.plan.search.all_held import all_fit
 from byoc_hw.plan.search.planner import best_layout
 from byoc_hw.plan.stages import lay_out as lay_out_stages
 from byoc_hw.plan.steps import SCRATCH, Copy, Job
@@ -55,7 +55,7 @@ def test_branch_stays_where_three_tensors_are_live_at_once():
     assert check(graph, accelerator(enough)).moved["spilled"] == 0
     for memory, fits in ((enough, True), (enough - 1, False)):
         hardware = accelerator(memory)
-        assert Grouping(map_graph(graph, hardware)).fits_whole() == fits
+        assert all_fit(map_graph(graph, hardware)) == fits
 
 
 def test_what_does_not_fit_is_fused_in_stripes_and_is_faster_than_layer_by_layer():

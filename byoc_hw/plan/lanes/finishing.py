@@ -1,0 +1,89 @@
+"""Plans with addresses: parts in the best order, shares that stay in local memory, some copies and jobs cut."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from byoc_hw.errors import PlanError
+from byoc_hw.plan.bound.ways import least_alone
+from byoc_hw.plan.choices import Choices
+from byoc_hw.plan.lanes.cut import PartCut, Region
+from byoc_hw.plan.lanes.every import FormOfLayers
+from byoc_hw.plan.lanes.finer_parts import parts_cut_finely
+from byoc_hw.plan.lanes.handover import arranged
+from byoc_hw.plan.lanes.joint import OrderedParts, PlacedPart, ordered_parts
+from byoc_hw.plan.lanes.kept_shares import with_kept_shares
+from byoc_hw.plan.lanes.lane_places import best_placed
+from byoc_hw.plan.lanes.oriented import Oriented, OrientedPart
+from byoc_hw.plan.lanes.part_order import parts_in_better_order
+from byoc_hw.plan.lanes.price import PlanCosts, actions_of
+from byoc_hw.plan.lanes.profile import Option, profile_of
+from byoc_hw.plan.stages import Layout, lay_out
+from byoc_hw.plan.tune.own_plan import own_layout
+
+FINISHED = 400
+"""The copies and jobs, about, of the plans that get addresses, for all prices: the best, and those that cost little
+more."""
+
+_ORDERED = 40_000
+"""The most copies and jobs that are scheduled in other orders of the parts."""
+
+
+@dataclass(frozen=True)
+class FinishedPlan:
+    """Parts that are laid out, and what they cost together."""
+
+    ordered: OrderedParts
+    cost: float
+
+
+def part_of_all(region: Region, lane: int, layout: Layout) -> PlacedPart:
+    """All layers of a region as one part, as they are laid out for an accelerator."""
+    every = tuple(range(len(region.graph.layers)))
+    ends = tuple((tensor, 0) for tensor in region.arguments)
+    return PlacedPart(OrientedPart(PartCut(lane, every), layout.mapped, ends, (None,) * len(every)), layout)
+
+
+class Finishing:
+    """Gives the parts of plans addresses."""
+
+    def __init__(self, oriented: Oriented, costs: PlanCosts) -> None:
+        self._oriented, self._costs = oriented, costs
+        self._region, self._chip = oriented.region, oriented.chip
+
+    def finished(self, plan: Sequence[FormOfLayers]) -> FinishedPlan:
+        """A plan with its parts in the best order, their addresses, and some copies and jobs cut."""
+        most = _ORDERED // max(actions_of(plan), 1)
+        moved = parts_in_better_order([option for form in plan for option in form], self._costs.together.cycles, most)
+        copies = (PlacedPart(one, lay_out(one.mapped, Choices((), (), ()))) for one in self._oriented.copies())
+        arranged = self._arranged([*(option.placed for option in moved), *copies])
+        return min(map(self._cut_finely, arranged), key=lambda one: one.cost)
+
+    def as_one_part(self, most: float) -> list[FinishedPlan]:
+        """Everything as one part of the only accelerator, as it is planned there, where that may cost less than
+        `most`."""
+        (accelerator,) = self._chip.accelerators
+        parts: list[PlacedPart] = []
+        if self._costs.price.cycle * least_alone(self._region.graph.layers, accelerator) < most:
+            with suppress(PlanError):  # then the layers fit one by one
+                parts.append(part_of_all(self._region, 0, own_layout(self._region.graph, accelerator)))
+        return [self._cut_finely(one) for one in self._arranged(parts)] if parts else []
+
+    def _cut_finely(self, ordered: OrderedParts) -> FinishedPlan:
+        """Parts with some copies and jobs cut, and what they cost together."""
+        price = self._costs.price
+        finer = parts_cut_finely(ordered, self._chip, price.action / price.cycle)
+        profiles = (Option(one.part, profile_of(one.layout, pieces=False)) for one in finer.parts)
+        return FinishedPlan(finer, sum(map(price.of, profiles)) + price.cycle * finer.order.cycles)
+
+    def _arranged(self, parts: Sequence[PlacedPart]) -> list[OrderedParts]:
+        """Parts with their addresses, and shares that stay in local memory if any do; of few copies and jobs also
+        without these."""
+        outside, price = self._region.arguments, self._costs.price
+        if self._chip.shared:
+            return [ordered_parts(arranged(parts, self._chip, outside), self._chip)]
+        placed = best_placed(parts, self._chip)
+        kept = with_kept_shares(placed, self._chip, outside, price.action / price.cycle)
+        return [kept] if kept is placed or len(placed.work.ops) > FINISHED // 2 else [kept, placed]
