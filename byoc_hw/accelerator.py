@@ -14,14 +14,36 @@ from math import lcm
 from pathlib import Path
 from typing import Any, get_args
 
-from byoc_hw.arguments import check_flag, check_number, check_type, check_whole, shown, with_plain_numbers
+from byoc_hw.arguments import (
+    check_flag,
+    check_number,
+    check_one_of,
+    check_type,
+    check_whole,
+    shown,
+    with_plain_numbers,
+)
 from byoc_hw.errors import InvalidInput
-from byoc_hw.graph import LAYER_KINDS, Convolution, Gather, Layer, Ordering, Suppression, Weighted, Whole
+from byoc_hw.graph import (
+    LAYER_KINDS,
+    Add,
+    Convolution,
+    DepthwiseConv2d,
+    Gather,
+    Layer,
+    MatMul,
+    Mul,
+    Ordering,
+    Pool2d,
+    Suppression,
+    Weighted,
+    Whole,
+)
 from byoc_hw.html_tables import table_html
 from byoc_hw.integers import ceil_div, even_size
 from byoc_hw.program import ORDERED_TYPES
 from byoc_hw.ratios import is_shift, ratios
-from byoc_hw.tensor import Array, Padding, Pair, Rounding
+from byoc_hw.tensor import DTYPES, Array, Padding, Pair, Rounding
 
 KIB = 1024
 
@@ -50,6 +72,9 @@ class Rule:
     text: str
     check: Callable[[Any], Check]
 
+
+WEIGHT_BITS = (8, 4, 2)
+"""The widths that weights can have."""
 
 MOST_KERNEL = 255
 """The most rows or columns of a kernel: the descriptors hold them as a byte."""
@@ -120,7 +145,7 @@ class Limits:
         with_plain_numbers(self)
 
     def check(self, prefix: str) -> None:
-        """Raise `InvalidInput` for a limit that is none: of the wrong type, empty or below 1."""
+        """Raise `InvalidInput` for a limit that is none: of the wrong type, empty, or a value that no layer has."""
         if self.max_kernel is not None:
             _check_numbers(f"{prefix} max_kernel", self.max_kernel, most=MOST_KERNEL)
             if len(self.max_kernel) != 2:
@@ -132,7 +157,9 @@ class Limits:
         if not self.activation_types:
             raise InvalidInput(f"{prefix} activation_types has at least one type: got ()")
         for dtype in self.activation_types:
-            check_type(f"{prefix} each of activation_types", dtype, str, "a string")
+            check_one_of(f"{prefix} each of activation_types", dtype, DTYPES)
+        for bits in self.weight_bits or ():
+            check_one_of(f"{prefix} each of weight_bits", bits, WEIGHT_BITS)
         for what in ("groups", "wide_padding", "broadcast", "kernel_parts"):
             check_flag(f"{prefix} {what}", getattr(self, what))
         if self.accumulator_bits is not None:
@@ -182,6 +209,21 @@ class Limits:
 
 _BYTES = ("strides", "dilations")
 """Limits whose values are bytes of a descriptor."""
+
+HAL_STEPS = tuple(range(1, 32))
+"""The strides and dilations of a HAL: those that fit a mask."""
+
+_WINDOWS, _WEIGHTED = (*get_args(Convolution), Pool2d), get_args(Weighted)
+
+OF_KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {
+    "max_kernel": (_WINDOWS, "layers with windows"),
+    "strides": (_WINDOWS, "layers with windows"),
+    "weight_bits": (_WEIGHTED, "layers with weights"),
+    "accumulator_bits": ((*_WEIGHTED, Add, Mul, MatMul, Pool2d), "layers that add or multiply"),
+    "channel_multipliers": ((DepthwiseConv2d,), "depthwise convolutions"),
+    "kernel_parts": (get_args(Convolution), "convolutions"),
+}
+"""The limits that some layer kinds alone can have: their classes, and in words."""
 
 
 def _check_numbers(what: str, values: object, most: int | None = None) -> None:
@@ -516,6 +558,19 @@ _LEAST = {
 }
 """The least value of each number of an accelerator."""
 
+_MOST_OF = {
+    **dict.fromkeys(("array_rows", "array_columns", "queue"), 1 << 16),
+    **dict.fromkeys(("activation_memory", "weight_memory"), 1 << 28),
+}
+"""The most of numbers of which the simulator has as many bytes or places, or of which reports have products."""
+
+_MOST_HOST_CYCLES = 1 << 20
+
+
+def check_host_cycles(prefix: str, value: object) -> None:
+    """Raise `InvalidInput` unless a value can be the accelerator cycles of an instruction of the core."""
+    check_number(f"{prefix} host_cycles_per_instruction", value, positive=True, most=_MOST_HOST_CYCLES)
+
 
 def check_compiler_name(name: object) -> None:
     """Raise `InvalidInput` unless a name can be an accelerator's: a C identifier that TVM does not use itself."""
@@ -611,7 +666,7 @@ class Accelerator:
         if not self.label or not self.label.isprintable():
             raise InvalidInput(f"{prefix} label has at least one character, and can be printed: got {self.label!r}")
         for what, least in _LEAST.items():
-            check_whole(f"{prefix} {what}", getattr(self, what), least, _MOST)
+            check_whole(f"{prefix} {what}", getattr(self, what), least, _MOST_OF.get(what, _MOST))
         for what in ("local_alignment", "dma_alignment"):
             alignment = getattr(self, what)
             if alignment & (alignment - 1):
@@ -621,20 +676,17 @@ class Accelerator:
         check_flag(f"{prefix} packed_rows", self.packed_rows)
         check_type(f"{prefix} hal_instructions", self.hal_instructions, HalInstructions, "a HalInstructions")
         self.hal_instructions.check(f"{prefix} hal_instructions:")
-        check_number(f"{prefix} host_cycles_per_instruction", self.host_cycles_per_instruction, positive=True)
+        check_host_cycles(prefix, self.host_cycles_per_instruction)
         check_type(f"{prefix} roundings", self.roundings, tuple, "a tuple of strings")
+        if not self.roundings:
+            raise InvalidInput(f"{prefix} roundings has at least one of {', '.join(ROUNDINGS.values())}: got ()")
         for rounding in self.roundings:
-            check_type(f"{prefix} each of roundings", rounding, str, "a string")
+            check_one_of(f"{prefix} each of roundings", rounding, tuple(ROUNDINGS.values()))
         check_type(f"{prefix} tuning", self.tuning, TuningSpace, "a TuningSpace")
         check_type(f"{prefix} library", self.library, Library | None, "a Library or None")
         check_type(f"{prefix} limits", self.limits, Mapping, "a mapping of layer kinds to Limits")
         for kind, limits in self.limits.items():
-            if kind not in LAYER_KINDS:
-                raise InvalidInput(f"{prefix} limits are of layer kinds, {', '.join(LAYER_KINDS)}: got {shown(kind)}")
-            check_type(f"{prefix} limits of {kind}", limits, Limits, "a Limits")
-            limits.check(f"{prefix} limits of {kind}:")
-            if limits.kernel_parts and not issubclass(LAYER_KINDS[kind], Convolution):
-                raise InvalidInput(f"{prefix} limits of {kind}: kernel_parts is for convolutions")
+            self._check_limits(prefix, kind, limits)
         self._check_whole(prefix)
         if self.library is not None:
             for kind in self.limits.keys() - {"reshape", "transpose"} - self.library.calls.keys():
@@ -651,6 +703,20 @@ class Accelerator:
     def _repr_html_(self) -> str:
         kinds = ", ".join(self.limits) or "none"
         return table_html(repr(self).strip("<>"), ("field", "value"), [*_plain_fields(self), ("layer kinds", kinds)])
+
+    def _check_limits(self, prefix: str, kind: str, limits: Limits) -> None:
+        if kind not in LAYER_KINDS:
+            raise InvalidInput(f"{prefix} limits are of layer kinds, {', '.join(LAYER_KINDS)}: got {shown(kind)}")
+        check_type(f"{prefix} limits of {kind}", limits, Limits, "a Limits")
+        prefix = f"{prefix} limits of {kind}:"
+        limits.check(prefix)
+        for what, (classes, words) in OF_KINDS.items():
+            value = getattr(limits, what)
+            if value and not issubclass(LAYER_KINDS[kind], classes):
+                raise InvalidInput(f"{prefix} {what} is for {words}: got {value}")
+        for what in _BYTES if self.library is None else ():
+            for step in getattr(limits, what) or ():
+                check_whole(f"{prefix} each of {what}", step, 1, max(HAL_STEPS))
 
     def _check_whole(self, prefix: str) -> None:
         check_type(f"{prefix} whole_cycles", self.whole_cycles, Mapping, "a mapping of layer kinds to functions")
