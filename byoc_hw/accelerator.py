@@ -319,6 +319,15 @@ _TYPES_OF_TILES = Rule(
 )
 """Whatever the limits of the kind say: the descriptors have no type."""
 
+
+def _adds(layer: Any) -> Check:
+    subtracted = getattr(layer, "subtract", "")
+    return Check(subtracted, not subtracted)
+
+
+_SUM = Rule("its call subtracts no input", _adds)
+"""Of the calls of a library that only add."""
+
 _ONE_GROUP = Rule("groups are 1", lambda layer: Check(groups := getattr(layer, "groups", 1), groups == 1))
 
 
@@ -399,6 +408,8 @@ class LibraryCall:
     """Of the layer: bytes of scratch."""
     cycles: Callable[[Any], int] | None = None
     """Of the layer: the cycles of the call on the library's engine."""
+    subtracts: bool = False
+    """Of `add`: whether it also subtracts the input that `layer.subtract` names."""
 
 
 @dataclass(frozen=True)
@@ -433,6 +444,7 @@ class Library:
         check_type("library: calls", self.calls, Mapping, "a mapping of layer kinds to LibraryCalls")
         for kind, call in self.calls.items():
             check_type(f"library: call of {kind}", call, LibraryCall, "a LibraryCall")
+            check_flag(f"library: subtracts of {kind}", call.subtracts)
             if call.cycles is not None and not callable(call.cycles):
                 raise InvalidInput(
                     f"library: cycles of {kind} is a function of the layer, or None: got {shown(call.cycles)}"
@@ -777,12 +789,15 @@ class Accelerator:
             kinds = ", ".join(self.limits)
             yield Rule(f"layer kind is one of {kinds}", _unknown_kind), _unknown_kind(layer)
             return
+        calls: tuple[Rule, ...] = ()
         if self.library is not None:  # its calls are over whole kernels
             limits = replace(limits, kernel_parts=False)
+            call = self.library.calls.get(layer.kind)
+            calls = () if call is None or call.subtracts else (_SUM,)
         shifts = (_SHIFTS,) if self.shift_only else ()
         listed = set(_activation_types(layer)) <= set(limits.activation_types)
         types = (_TYPES_OF_TILES,) if listed and not self.runs_whole(layer) else ()
-        for rule in (*limits.rules(), *limits.further_rules(layer), *types, _ZERO_POINTS, *shifts):
+        for rule in (*limits.rules(), *limits.further_rules(layer), *calls, *types, _ZERO_POINTS, *shifts):
             check = rule.check(layer)
             if not check.allowed:
                 yield rule, check

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from bit_exact import SANITIZED, assert_bit_exact, assert_equals_tvm, input_arrays
-from relay_samples import Conv, module
+from relay_samples import Conv, Subtract, module
 from tvm import relay
 
 import byoc_hw
@@ -59,6 +59,16 @@ def test_without_a_transpose_nchw_stays_on_the_host_and_says_why():
     assert "data layout is NHWC, or can be brought to it: got NCHW: the accelerator has no transpose" in str(
         project.report
     )
+
+
+def test_a_call_that_only_adds_gets_no_subtraction():
+    """Both are layers of kind `add`."""
+    subtraction = Subtract((1, 2, 2, 8)).module()
+    project = assert_bit_exact(subtraction, accelerator=VENDOR)
+    assert "qnn_subtract: its call subtracts no input: got ifm2" in str(project.report)
+    add = replace(VENDOR.library.calls["add"], subtracts=True)
+    able = replace(VENDOR, label="ABLE", library=replace(VENDOR.library, calls={**VENDOR.library.calls, "add": add}))
+    assert byoc_hw.explain(byoc_hw.partition_for_hwlib(subtraction, accelerator=able)).offloaded
 
 
 def test_its_weights_are_packed_at_compile_time_as_it_wants_them():
