@@ -14,6 +14,8 @@ from math import lcm
 from pathlib import Path
 from typing import Any, get_args
 
+import numpy as np
+
 from byoc_hw.arguments import (
     check_flag,
     check_number,
@@ -23,7 +25,7 @@ from byoc_hw.arguments import (
     shown,
     with_plain_numbers,
 )
-from byoc_hw.errors import InvalidInput
+from byoc_hw.errors import ByocHwError, InvalidInput
 from byoc_hw.graph import (
     LAYER_KINDS,
     Add,
@@ -411,6 +413,68 @@ class LibraryCall:
     subtracts: bool = False
     """Of `add`: whether it also subtracts the input that `layer.subtract` names."""
 
+    def check(self, kind: str) -> None:
+        """Raise `InvalidInput` for a field that none of a call of this layer kind can be."""
+        if not _is_c_name(self.function):
+            raise InvalidInput(f"library: function of {kind} is the name of a C function: got {shown(self.function)}")
+        for what in ("arguments", "pack", "parameters", "workspace", "cycles"):
+            function, optional = getattr(self, what), what in ("pack", "cycles")
+            if not (callable(function) or (function is None and optional)):
+                rule = f"library: {what} of {kind} is a function of the layer{', or None' * optional}"
+                raise InvalidInput(f"{rule}: got {shown(function)}")
+        check_flag(f"library: subtracts of {kind}", self.subtracts)
+
+    def arguments_of(self, layer: Layer, operands: Operands) -> list[str]:
+        """The C arguments for a layer. `InvalidInput` for what are none, as of the three below."""
+        found = self._asked("arguments", layer, operands)
+        if isinstance(found, str) or not isinstance(found, Sequence) or not all(isinstance(one, str) for one in found):
+            raise InvalidInput(f"{_of(layer, 'arguments')} are texts of C expressions: got {shown(found)}")
+        return list(found)
+
+    def weights_of(self, layer: Layer) -> Array | None:
+        """The weights of a layer as the library has them, None for one without."""
+        weights = getattr(layer, "weights", None)
+        if self.pack is None:
+            return None if weights is None else weights.data
+        found = self._asked("pack", layer)
+        check_type(_of(layer, "pack"), found, np.ndarray, "an array")
+        return found  # type: ignore[no-any-return]
+
+    def parameters_of(self, layer: Layer) -> dict[str, Array]:
+        """The constant arrays of a layer by name."""
+        found = self._asked("parameters", layer)
+        check_type(_of(layer, "parameters"), found, Mapping, "a mapping of names to arrays")
+        for name in found:
+            check_type(f"{_of(layer, 'parameters')}: each name", name, str, "a string")
+        return {name: np.asarray(values) for name, values in found.items()}
+
+    def workspace_of(self, layer: Layer) -> int:
+        """The bytes of scratch of a layer."""
+        found = self._asked("workspace", layer)
+        check_whole(_of(layer, "workspace"), found, 0, _MOST)
+        return int(found)
+
+    def _asked(self, what: str, layer: Layer, *others: object) -> Any:
+        return asked(_of(layer, what), getattr(self, what), layer, *others)
+
+
+def _of(layer: Layer, what: str) -> str:
+    return f"library: {what} of {layer.kind} {layer.name}"
+
+
+def _is_c_name(name: object) -> bool:
+    return isinstance(name, str) and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) is not None
+
+
+def asked(what: str, function: Callable[..., Any], *arguments: object) -> Any:
+    """What a function of the caller's returns. `InvalidInput` with its error where it fails."""
+    try:
+        return function(*arguments)
+    except ByocHwError:
+        raise
+    except Exception as error:
+        raise InvalidInput(f"{what}: {type(error).__name__}: {error}") from error
+
 
 @dataclass(frozen=True)
 class Library:
@@ -443,15 +507,13 @@ class Library:
             check_type("library: each of sources", source, Path, "a Path")
         check_type("library: calls", self.calls, Mapping, "a mapping of layer kinds to LibraryCalls")
         for kind, call in self.calls.items():
+            if kind not in LAYER_KINDS:
+                raise InvalidInput(f"library: calls are of layer kinds, {', '.join(LAYER_KINDS)}: got {shown(kind)}")
             check_type(f"library: call of {kind}", call, LibraryCall, "a LibraryCall")
-            check_flag(f"library: subtracts of {kind}", call.subtracts)
-            if call.cycles is not None and not callable(call.cycles):
-                raise InvalidInput(
-                    f"library: cycles of {kind} is a function of the layer, or None: got {shown(call.cycles)}"
-                )
+            call.check(kind)
         for what in ("wait", "done"):
             name = getattr(self, what)
-            if name is not None and (not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name)):
+            if name is not None and not _is_c_name(name):
                 raise InvalidInput(f"library: {what} is the name of a C function, or None: got {shown(name)}")
         if self.done is not None and self.wait is None:
             raise InvalidInput(f"library: done is of calls that are waited for: wait is None, done {self.done!r}")
@@ -459,8 +521,8 @@ class Library:
     def cycles(self, layer: Layer) -> int:
         """The cycles of a layer's call; 0 for a layer without one. `InvalidInput` for a cost that is none."""
         call = self.calls.get(layer.kind)
-        cycles = 0 if call is None or call.cycles is None else call.cycles(layer)
-        check_whole(f"library: cycles of {layer.kind} {layer.name}", cycles, 0, _MOST)
+        cycles = 0 if call is None or call.cycles is None else asked(_of(layer, "cycles"), call.cycles, layer)
+        check_whole(_of(layer, "cycles"), cycles, 0, _MOST)
         return int(cycles)
 
 
@@ -587,7 +649,7 @@ def check_host_cycles(prefix: str, value: object) -> None:
 def check_compiler_name(name: object) -> None:
     """Raise `InvalidInput` unless a name can be an accelerator's: a C identifier that TVM does not use itself."""
     check_type("accelerator name", name, str, "a string")
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", str(name)) or len(str(name)) > _LONGEST_NAME:
+    if not _is_c_name(name) or len(str(name)) > _LONGEST_NAME:
         rule = f"accelerator name is a C identifier of at most {_LONGEST_NAME} characters"
         raise InvalidInput(f"{rule}: got {shown(name)}")
     if name in RESERVED_NAMES:
@@ -754,8 +816,9 @@ class Accelerator:
         """The cycles of a layer that runs as a whole. `InvalidInput` for a cost that is none."""
         if self.library is not None:
             return self.library.cycles(layer)
-        cycles = self.whole_cycles[layer.kind](layer)
-        check_whole(f"accelerator {self.name}: whole_cycles of {layer.kind} {layer.name}", cycles, 0, _MOST)
+        what = f"accelerator {self.name}: whole_cycles of {layer.kind} {layer.name}"
+        cycles = asked(what, self.whole_cycles[layer.kind], layer)
+        check_whole(what, cycles, 0, _MOST)
         return int(cycles)
 
     @cached_property

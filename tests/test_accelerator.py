@@ -101,6 +101,16 @@ def test_refuses_what_no_library_is():
         Library(Path("v.h"), (), {"add": "vadd"})
     with pytest.raises(InvalidInput, match="library: cycles of add is a function of the layer, or None: got 5"):
         Library(Path("v.h"), (), {"add": LibraryCall("vadd", lambda layer, operands: [], cycles=5)})
+    for change, message in (
+        ({"function": "v add"}, "function of add is the name of a C function: got 'v add'"),
+        ({"arguments": None}, "arguments of add is a function of the layer: got None"),
+        ({"pack": 5}, "pack of add is a function of the layer, or None: got 5"),
+    ):
+        call = replace(LibraryCall("vadd", lambda layer, operands: []), **change)
+        with pytest.raises(InvalidInput, match=message):
+            Library(Path("v.h"), (), {"add": call})
+    with pytest.raises(InvalidInput, match=r"calls are of layer kinds, conv2d, .*: got 'plus'"):
+        Library(Path("v.h"), (), {"plus": LibraryCall("vadd", lambda layer, operands: [])})
     with pytest.raises(InvalidInput, match="library: wait is the name of a C function, or None: got 'v wait'"):
         Library(Path("v.h"), (), {}, wait="v wait")
     with pytest.raises(InvalidInput, match="library: done is of calls that are waited for: wait is None, done 'vdone'"):

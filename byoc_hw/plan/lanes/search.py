@@ -160,6 +160,9 @@ def best_parts(
         found = [_best([plan for one in searches if (plan := one.best(price, most))]) for price in prices]
         if any(found):
             return [plan.ordered for plan in found if plan is not None]
+    if all(one.library for one in chip.accelerators):  # nothing else can stop them
+        rule = "an output that is a reshape of an input, or of what others read, is copied by a DMA"
+        raise PlanError(f"{region.graph.name}: {rule}: libraries alone have none")
     names = ", ".join(one.name for one in chip.accelerators)
     raise PlanError(f"{region.graph.name}: each layer has a plan on one of {names}: one has none")
 
