@@ -10,7 +10,7 @@ import numpy as np
 import tvm
 from tvm import relay
 
-from byoc_hw.accelerator import REFERENCE
+from byoc_hw.accelerator import REFERENCE, asked
 from byoc_hw.arguments import check_whole
 from byoc_hw.authoring.knobs import ANY, Edge, Knobs, edges
 from byoc_hw.authoring.operators import Maker
@@ -142,7 +142,8 @@ class _Tries:
     def trial(self, knobs: Knobs, knob: str) -> _Trial | None:
         """A random operator of these knobs, with one of them; None where there is none, as of a type that TVM lacks."""
         if self.pattern.samples is not None:
-            return self.tried(operator_module(self.pattern.samples(self.rng)))
+            what = f"samples of pattern {self.pattern.name}"
+            return self.tried(operator_module(asked(what, self.pattern.samples, self.rng)))
         maker = Maker(self.rng, knobs, self.depthwise)
         form = self.pattern.forms[self.rng.integers(len(self.pattern.forms))]
         try:
