@@ -18,6 +18,7 @@ import tvm
 from tvm_ffi import structural
 
 from byoc_hw.errors import Unsupported
+from byoc_hw.frontend.relax.narrow_integers import with_own_bits
 from byoc_hw.frontend.relax.versions import blocks, tir
 from byoc_hw.tensor import Array
 
@@ -58,7 +59,7 @@ def lowered_loops(functions: Mapping[str, tuple[Any, int]], operators: Mapping[s
     own = {}
     prepared = {}
     for name, (function, results) in functions.items():
-        explicit, own[name] = _with_buffers_outside(_inlined_blocks(function), results)
+        explicit, own[name] = _with_buffers_outside(with_own_bits(_inlined_blocks(function)), results)
         prepared[name] = explicit.with_attr("global_symbol", name).with_attr("target", target)
     lowered = tvm.transform.Sequential(_passes())(tvm.IRModule(prepared))
     literals = _Literals()
