@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import tvm
 from tvm import relax
 
-from byoc_hw.arguments import shown
+from byoc_hw.arguments import check_type, shown
 from byoc_hw.errors import InvalidInput, Unsupported
 from byoc_hw.frontend.accelerators import by_digest, remember
 from byoc_hw.frontend.model_ends import End, Ends
@@ -178,10 +179,17 @@ def with_moves(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def _bound(mod: tvm.IRModule, params: Mapping[str, Any]) -> tvm.IRModule:
-    known = {parameter.name for parameter in mod["main"].params}
-    for name in params:
+    check_type("params", params, Mapping, "a mapping of names to arrays")
+    known = {parameter.name: parameter for parameter in mod["main"].params}
+    for name, value in params.items():
         if name not in known:
             raise InvalidInput(f"params are inputs of main by name: got {shown(name)}")
+        check_type(f"params: {name}", value, np.ndarray | tvm.runtime.Tensor, "an array")
+        shape, dtype = tuple(map(int, value.shape)), dtype_of(known[name])
+        if str(value.dtype) != dtype:
+            raise InvalidInput(f"params: {name}: dtype is {dtype}: got {value.dtype}")
+        if shape != extents_of(known[name]):
+            raise InvalidInput(f"params: {name}: shape is {extents_of(known[name])}: got {shape}")
     return relax.transform.BindParams("main", dict(params))(mod)
 
 

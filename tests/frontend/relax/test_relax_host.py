@@ -281,3 +281,41 @@ def test_outputs_in_nested_tuples_are_all_written(tmp_path):
     wanted = [one, one + one, one[..., :1], one[..., 1:], one + one]
     for found, value in zip(project.run([one]).outputs, wanted, strict=True):
         np.testing.assert_array_equal(found, value)
+
+
+NAMES = ("a/b", "a_b", "x y", "0", 'q"', "arena", "bool", "NULL", "int8_t", "expf", "int", "*/", "\n")
+
+
+def test_inputs_have_any_names(tmp_path):
+    """The host's functions have parameters of these names, as far as C takes them."""
+    inputs = [relax.Var(name, relax.TensorType((2, 3), "float32")) for name in NAMES]
+    builder = relax.BlockBuilder()
+    with builder.function("main", inputs):
+        with builder.dataflow():
+            value = inputs[0]
+            for one in inputs[1:]:
+                value = builder.emit(relax.op.subtract(value, relax.op.exp(one)))
+            result = builder.emit_output(value)
+        builder.emit_func_output(result)
+    given = [np.full((2, 3), place / 8, "float32") for place in range(len(NAMES))]
+    found = built(tvm.IRModule({"main": builder.get()["main"]}), tmp_path).run(given).outputs[0]
+    np.testing.assert_allclose(found, given[0] - sum(map(np.exp, given[1:])), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (np.ones(3, "int8"), r"params: w: shape is \(2,\): got \(3,\)"),
+        (np.ones(2, "float32"), "params: w: dtype is int8: got float32"),
+        ([1, 2], r"params: w is an array: got \[1, 2\]"),
+    ],
+)
+def test_weights_that_are_none_are_refused(value, message):
+    x, w = (relax.Var(name, relax.TensorType((2,), "int8")) for name in "xw")
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x, w]):
+        with builder.dataflow():
+            result = builder.emit_output(relax.op.add(x, w))
+        builder.emit_func_output(result)
+    with pytest.raises(byoc_hw.InvalidInput, match=message):
+        byoc_hw.partition_for_hwlib(tvm.IRModule({"main": builder.get()["main"]}), {"w": value})
