@@ -14,14 +14,38 @@ from math import lcm
 from pathlib import Path
 from typing import Any, get_args
 
-from byoc_hw.arguments import check_flag, check_number, check_type, check_whole, shown, with_plain_numbers
-from byoc_hw.errors import InvalidInput
-from byoc_hw.graph import LAYER_KINDS, Convolution, Gather, Layer, Ordering, Suppression, Weighted, Whole
+import numpy as np
+
+from byoc_hw.arguments import (
+    check_flag,
+    check_number,
+    check_one_of,
+    check_type,
+    check_whole,
+    shown,
+    with_plain_numbers,
+)
+from byoc_hw.errors import ByocHwError, InvalidInput
+from byoc_hw.graph import (
+    LAYER_KINDS,
+    Add,
+    Convolution,
+    DepthwiseConv2d,
+    Gather,
+    Layer,
+    MatMul,
+    Mul,
+    Ordering,
+    Pool2d,
+    Suppression,
+    Weighted,
+    Whole,
+)
 from byoc_hw.html_tables import table_html
 from byoc_hw.integers import ceil_div, even_size
 from byoc_hw.program import ORDERED_TYPES
 from byoc_hw.ratios import is_shift, ratios
-from byoc_hw.tensor import Array, Padding, Pair, Rounding
+from byoc_hw.tensor import DTYPES, Array, Padding, Pair, Rounding
 
 KIB = 1024
 
@@ -50,6 +74,9 @@ class Rule:
     text: str
     check: Callable[[Any], Check]
 
+
+WEIGHT_BITS = (8, 4, 2)
+"""The widths that weights can have."""
 
 MOST_KERNEL = 255
 """The most rows or columns of a kernel: the descriptors hold them as a byte."""
@@ -120,7 +147,7 @@ class Limits:
         with_plain_numbers(self)
 
     def check(self, prefix: str) -> None:
-        """Raise `InvalidInput` for a limit that is none: of the wrong type, empty or below 1."""
+        """Raise `InvalidInput` for a limit that is none: of the wrong type, empty, or a value that no layer has."""
         if self.max_kernel is not None:
             _check_numbers(f"{prefix} max_kernel", self.max_kernel, most=MOST_KERNEL)
             if len(self.max_kernel) != 2:
@@ -132,7 +159,9 @@ class Limits:
         if not self.activation_types:
             raise InvalidInput(f"{prefix} activation_types has at least one type: got ()")
         for dtype in self.activation_types:
-            check_type(f"{prefix} each of activation_types", dtype, str, "a string")
+            check_one_of(f"{prefix} each of activation_types", dtype, DTYPES)
+        for bits in self.weight_bits or ():
+            check_one_of(f"{prefix} each of weight_bits", bits, WEIGHT_BITS)
         for what in ("groups", "wide_padding", "broadcast", "kernel_parts"):
             check_flag(f"{prefix} {what}", getattr(self, what))
         if self.accumulator_bits is not None:
@@ -182,6 +211,21 @@ class Limits:
 
 _BYTES = ("strides", "dilations")
 """Limits whose values are bytes of a descriptor."""
+
+HAL_STEPS = tuple(range(1, 32))
+"""The strides and dilations of a HAL: those that fit a mask."""
+
+_WINDOWS, _WEIGHTED = (*get_args(Convolution), Pool2d), get_args(Weighted)
+
+OF_KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {
+    "max_kernel": (_WINDOWS, "layers with windows"),
+    "strides": (_WINDOWS, "layers with windows"),
+    "weight_bits": (_WEIGHTED, "layers with weights"),
+    "accumulator_bits": ((*_WEIGHTED, Add, Mul, MatMul, Pool2d), "layers that add or multiply"),
+    "channel_multipliers": ((DepthwiseConv2d,), "depthwise convolutions"),
+    "kernel_parts": (get_args(Convolution), "convolutions"),
+}
+"""The limits that some layer kinds alone can have: their classes, and in words."""
 
 
 def _check_numbers(what: str, values: object, most: int | None = None) -> None:
@@ -277,6 +321,15 @@ _TYPES_OF_TILES = Rule(
 )
 """Whatever the limits of the kind say: the descriptors have no type."""
 
+
+def _adds(layer: Any) -> Check:
+    subtracted = getattr(layer, "subtract", "")
+    return Check(subtracted, not subtracted)
+
+
+_SUM = Rule("its call subtracts no input", _adds)
+"""Of the calls of a library that only add."""
+
 _ONE_GROUP = Rule("groups are 1", lambda layer: Check(groups := getattr(layer, "groups", 1), groups == 1))
 
 
@@ -357,6 +410,70 @@ class LibraryCall:
     """Of the layer: bytes of scratch."""
     cycles: Callable[[Any], int] | None = None
     """Of the layer: the cycles of the call on the library's engine."""
+    subtracts: bool = False
+    """Of `add`: whether it also subtracts the input that `layer.subtract` names."""
+
+    def check(self, kind: str) -> None:
+        """Raise `InvalidInput` for a field that none of a call of this layer kind can be."""
+        if not _is_c_name(self.function):
+            raise InvalidInput(f"library: function of {kind} is the name of a C function: got {shown(self.function)}")
+        for what in ("arguments", "pack", "parameters", "workspace", "cycles"):
+            function, optional = getattr(self, what), what in ("pack", "cycles")
+            if not (callable(function) or (function is None and optional)):
+                rule = f"library: {what} of {kind} is a function of the layer{', or None' * optional}"
+                raise InvalidInput(f"{rule}: got {shown(function)}")
+        check_flag(f"library: subtracts of {kind}", self.subtracts)
+
+    def arguments_of(self, layer: Layer, operands: Operands) -> list[str]:
+        """The C arguments for a layer. `InvalidInput` for what are none, as of the three below."""
+        found = self._asked("arguments", layer, operands)
+        if isinstance(found, str) or not isinstance(found, Sequence) or not all(isinstance(one, str) for one in found):
+            raise InvalidInput(f"{_of(layer, 'arguments')} are texts of C expressions: got {shown(found)}")
+        return list(found)
+
+    def weights_of(self, layer: Layer) -> Array | None:
+        """The weights of a layer as the library has them, None for one without."""
+        weights = getattr(layer, "weights", None)
+        if self.pack is None:
+            return None if weights is None else weights.data
+        found = self._asked("pack", layer)
+        check_type(_of(layer, "pack"), found, np.ndarray, "an array")
+        return found  # type: ignore[no-any-return]
+
+    def parameters_of(self, layer: Layer) -> dict[str, Array]:
+        """The constant arrays of a layer by name."""
+        found = self._asked("parameters", layer)
+        check_type(_of(layer, "parameters"), found, Mapping, "a mapping of names to arrays")
+        for name in found:
+            check_type(f"{_of(layer, 'parameters')}: each name", name, str, "a string")
+        return {name: np.asarray(values) for name, values in found.items()}
+
+    def workspace_of(self, layer: Layer) -> int:
+        """The bytes of scratch of a layer."""
+        found = self._asked("workspace", layer)
+        check_whole(_of(layer, "workspace"), found, 0, _MOST)
+        return int(found)
+
+    def _asked(self, what: str, layer: Layer, *others: object) -> Any:
+        return asked(_of(layer, what), getattr(self, what), layer, *others)
+
+
+def _of(layer: Layer, what: str) -> str:
+    return f"library: {what} of {layer.kind} {layer.name}"
+
+
+def _is_c_name(name: object) -> bool:
+    return isinstance(name, str) and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) is not None
+
+
+def asked(what: str, function: Callable[..., Any], *arguments: object) -> Any:
+    """What a function of the caller's returns. `InvalidInput` with its error where it fails."""
+    try:
+        return function(*arguments)
+    except ByocHwError:
+        raise
+    except Exception as error:
+        raise InvalidInput(f"{what}: {type(error).__name__}: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -390,14 +507,13 @@ class Library:
             check_type("library: each of sources", source, Path, "a Path")
         check_type("library: calls", self.calls, Mapping, "a mapping of layer kinds to LibraryCalls")
         for kind, call in self.calls.items():
+            if kind not in LAYER_KINDS:
+                raise InvalidInput(f"library: calls are of layer kinds, {', '.join(LAYER_KINDS)}: got {shown(kind)}")
             check_type(f"library: call of {kind}", call, LibraryCall, "a LibraryCall")
-            if call.cycles is not None and not callable(call.cycles):
-                raise InvalidInput(
-                    f"library: cycles of {kind} is a function of the layer, or None: got {shown(call.cycles)}"
-                )
+            call.check(kind)
         for what in ("wait", "done"):
             name = getattr(self, what)
-            if name is not None and (not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name)):
+            if name is not None and not _is_c_name(name):
                 raise InvalidInput(f"library: {what} is the name of a C function, or None: got {shown(name)}")
         if self.done is not None and self.wait is None:
             raise InvalidInput(f"library: done is of calls that are waited for: wait is None, done {self.done!r}")
@@ -405,8 +521,8 @@ class Library:
     def cycles(self, layer: Layer) -> int:
         """The cycles of a layer's call; 0 for a layer without one. `InvalidInput` for a cost that is none."""
         call = self.calls.get(layer.kind)
-        cycles = 0 if call is None or call.cycles is None else call.cycles(layer)
-        check_whole(f"library: cycles of {layer.kind} {layer.name}", cycles, 0, _MOST)
+        cycles = 0 if call is None or call.cycles is None else asked(_of(layer, "cycles"), call.cycles, layer)
+        check_whole(_of(layer, "cycles"), cycles, 0, _MOST)
         return int(cycles)
 
 
@@ -516,11 +632,24 @@ _LEAST = {
 }
 """The least value of each number of an accelerator."""
 
+_MOST_OF = {
+    **dict.fromkeys(("array_rows", "array_columns", "queue"), 1 << 16),
+    **dict.fromkeys(("activation_memory", "weight_memory"), 1 << 28),
+}
+"""The most of numbers of which the simulator has as many bytes or places, or of which reports have products."""
+
+_MOST_HOST_CYCLES = 1 << 20
+
+
+def check_host_cycles(prefix: str, value: object) -> None:
+    """Raise `InvalidInput` unless a value can be the accelerator cycles of an instruction of the core."""
+    check_number(f"{prefix} host_cycles_per_instruction", value, positive=True, most=_MOST_HOST_CYCLES)
+
 
 def check_compiler_name(name: object) -> None:
     """Raise `InvalidInput` unless a name can be an accelerator's: a C identifier that TVM does not use itself."""
     check_type("accelerator name", name, str, "a string")
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", str(name)) or len(str(name)) > _LONGEST_NAME:
+    if not _is_c_name(name) or len(str(name)) > _LONGEST_NAME:
         rule = f"accelerator name is a C identifier of at most {_LONGEST_NAME} characters"
         raise InvalidInput(f"{rule}: got {shown(name)}")
     if name in RESERVED_NAMES:
@@ -611,7 +740,7 @@ class Accelerator:
         if not self.label or not self.label.isprintable():
             raise InvalidInput(f"{prefix} label has at least one character, and can be printed: got {self.label!r}")
         for what, least in _LEAST.items():
-            check_whole(f"{prefix} {what}", getattr(self, what), least, _MOST)
+            check_whole(f"{prefix} {what}", getattr(self, what), least, _MOST_OF.get(what, _MOST))
         for what in ("local_alignment", "dma_alignment"):
             alignment = getattr(self, what)
             if alignment & (alignment - 1):
@@ -621,20 +750,17 @@ class Accelerator:
         check_flag(f"{prefix} packed_rows", self.packed_rows)
         check_type(f"{prefix} hal_instructions", self.hal_instructions, HalInstructions, "a HalInstructions")
         self.hal_instructions.check(f"{prefix} hal_instructions:")
-        check_number(f"{prefix} host_cycles_per_instruction", self.host_cycles_per_instruction, positive=True)
+        check_host_cycles(prefix, self.host_cycles_per_instruction)
         check_type(f"{prefix} roundings", self.roundings, tuple, "a tuple of strings")
+        if not self.roundings:
+            raise InvalidInput(f"{prefix} roundings has at least one of {', '.join(ROUNDINGS.values())}: got ()")
         for rounding in self.roundings:
-            check_type(f"{prefix} each of roundings", rounding, str, "a string")
+            check_one_of(f"{prefix} each of roundings", rounding, tuple(ROUNDINGS.values()))
         check_type(f"{prefix} tuning", self.tuning, TuningSpace, "a TuningSpace")
         check_type(f"{prefix} library", self.library, Library | None, "a Library or None")
         check_type(f"{prefix} limits", self.limits, Mapping, "a mapping of layer kinds to Limits")
         for kind, limits in self.limits.items():
-            if kind not in LAYER_KINDS:
-                raise InvalidInput(f"{prefix} limits are of layer kinds, {', '.join(LAYER_KINDS)}: got {shown(kind)}")
-            check_type(f"{prefix} limits of {kind}", limits, Limits, "a Limits")
-            limits.check(f"{prefix} limits of {kind}:")
-            if limits.kernel_parts and not issubclass(LAYER_KINDS[kind], Convolution):
-                raise InvalidInput(f"{prefix} limits of {kind}: kernel_parts is for convolutions")
+            self._check_limits(prefix, kind, limits)
         self._check_whole(prefix)
         if self.library is not None:
             for kind in self.limits.keys() - {"reshape", "transpose"} - self.library.calls.keys():
@@ -651,6 +777,20 @@ class Accelerator:
     def _repr_html_(self) -> str:
         kinds = ", ".join(self.limits) or "none"
         return table_html(repr(self).strip("<>"), ("field", "value"), [*_plain_fields(self), ("layer kinds", kinds)])
+
+    def _check_limits(self, prefix: str, kind: str, limits: Limits) -> None:
+        if kind not in LAYER_KINDS:
+            raise InvalidInput(f"{prefix} limits are of layer kinds, {', '.join(LAYER_KINDS)}: got {shown(kind)}")
+        check_type(f"{prefix} limits of {kind}", limits, Limits, "a Limits")
+        prefix = f"{prefix} limits of {kind}:"
+        limits.check(prefix)
+        for what, (classes, words) in OF_KINDS.items():
+            value = getattr(limits, what)
+            if value and not issubclass(LAYER_KINDS[kind], classes):
+                raise InvalidInput(f"{prefix} {what} is for {words}: got {value}")
+        for what in _BYTES if self.library is None else ():
+            for step in getattr(limits, what) or ():
+                check_whole(f"{prefix} each of {what}", step, 1, max(HAL_STEPS))
 
     def _check_whole(self, prefix: str) -> None:
         check_type(f"{prefix} whole_cycles", self.whole_cycles, Mapping, "a mapping of layer kinds to functions")
@@ -676,8 +816,9 @@ class Accelerator:
         """The cycles of a layer that runs as a whole. `InvalidInput` for a cost that is none."""
         if self.library is not None:
             return self.library.cycles(layer)
-        cycles = self.whole_cycles[layer.kind](layer)
-        check_whole(f"accelerator {self.name}: whole_cycles of {layer.kind} {layer.name}", cycles, 0, _MOST)
+        what = f"accelerator {self.name}: whole_cycles of {layer.kind} {layer.name}"
+        cycles = asked(what, self.whole_cycles[layer.kind], layer)
+        check_whole(what, cycles, 0, _MOST)
         return int(cycles)
 
     @cached_property
@@ -711,12 +852,15 @@ class Accelerator:
             kinds = ", ".join(self.limits)
             yield Rule(f"layer kind is one of {kinds}", _unknown_kind), _unknown_kind(layer)
             return
+        calls: tuple[Rule, ...] = ()
         if self.library is not None:  # its calls are over whole kernels
             limits = replace(limits, kernel_parts=False)
+            call = self.library.calls.get(layer.kind)
+            calls = () if call is None or call.subtracts else (_SUM,)
         shifts = (_SHIFTS,) if self.shift_only else ()
         listed = set(_activation_types(layer)) <= set(limits.activation_types)
         types = (_TYPES_OF_TILES,) if listed and not self.runs_whole(layer) else ()
-        for rule in (*limits.rules(), *limits.further_rules(layer), *types, _ZERO_POINTS, *shifts):
+        for rule in (*limits.rules(), *limits.further_rules(layer), *calls, *types, _ZERO_POINTS, *shifts):
             check = rule.check(layer)
             if not check.allowed:
                 yield rule, check

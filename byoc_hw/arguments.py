@@ -53,9 +53,17 @@ def check_whole(what: str, value: object, least: int = 0, most: int | None = Non
         raise InvalidInput(f"{what} is at most {most}: got {value}")
 
 
-def check_number(what: str, value: object, *, positive: bool) -> None:
-    """Raise unless `value` is a finite number above 0, or of at least 0."""
+def check_one_of(what: str, value: object, known: tuple[object, ...]) -> None:
+    """Raise unless `value` is one of `known`."""
+    if not isinstance(value, str | int) or value not in known:
+        raise InvalidInput(f"{what} is one of {', '.join(map(str, known))}: got {shown(value)}")
+
+
+def check_number(what: str, value: object, *, positive: bool, most: float = math.inf) -> None:
+    """Raise unless `value` is a finite number above 0, or of at least 0, and at most `most`."""
     number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
     least = "above 0" if positive else "of at least 0"
     if not number or not math.isfinite(value) or value < 0 or (positive and value == 0):  # type: ignore[arg-type, operator]
         raise InvalidInput(f"{what} is a finite number {least}: got {shown(value)}")
+    if value > most:  # type: ignore[operator]
+        raise InvalidInput(f"{what} is at most {most}: got {value}")

@@ -6,12 +6,14 @@ layer (`parse`), and its own limits (`limits`). Limits of the hardware are data 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from byoc_hw.accelerator import Check, Rule
-from byoc_hw.errors import PatternError
+from byoc_hw.arguments import shown
+from byoc_hw.errors import ByocHwError, PatternError
 from byoc_hw.graph import Layer, Softmax
 from byoc_hw.host_costs import host_instructions
 from byoc_hw.soc import Hardware
@@ -118,19 +120,34 @@ def register_pattern(
     `document` is shown in the generated table of supported operators. `samples(rng)`, with a numpy generator, returns a
     random operator that the pattern may match, as a Relay expression: for `check-pattern`, of forms with operators that
     it does not know.
-    Raises `PatternError` for a name that is taken or that is no identifier.
+    Raises `PatternError` for a name that is taken or that is no identifier, and for arguments of another type.
     """
-    if not name.isidentifier():
-        raise PatternError(f"pattern name is an identifier: got {name!r}")
+    if not isinstance(name, str) or not name.isidentifier():
+        raise PatternError(f"pattern name is an identifier: got {shown(name)}")
     if name in _table:
         raise PatternError(f"pattern {name!r} is registered twice")
     several = forms if isinstance(forms, Sequence) else (forms,)
     if not several:
         raise PatternError(f"pattern {name!r} has at least one form: got none")
     made = tuple(form if isinstance(form, Form) else Form(form) for form in several)
-    pattern = Pattern(name, made, parse, tuple(limits), tuple(before), document, samples)
+    rules, others = _listed(limits), _listed(before)
+    for fits, rule, value in (
+        (callable(parse), "parse is a function of the match", parse),
+        (all(isinstance(one, Rule) for one in rules), "limits are functions that limit(...) decorates", limits),
+        (all(isinstance(one, str) for one in others), "before is a list of names", before),
+        (isinstance(document, str), "document is a string", document),
+        (samples is None or callable(samples), "samples is a function of a generator, or None", samples),
+    ):
+        if not fits:
+            raise PatternError(f"pattern {name!r}: {rule}: got {shown(value)}")
+    pattern = Pattern(name, made, parse, rules, others, document, samples)
     _table[name] = pattern
     return pattern
+
+
+def _listed(values: Any) -> tuple[Any, ...]:
+    """The values of a list; of another thing one that nobody takes."""
+    return tuple(values) if isinstance(values, Iterable) and not isinstance(values, str) else (None,)
 
 
 def unregister_pattern(name: str) -> None:
@@ -141,12 +158,54 @@ def unregister_pattern(name: str) -> None:
 
 def broken_rules(pattern: Pattern, layer: Layer, accelerator: Hardware) -> tuple[BrokenRule, ...]:
     """Every limit of the hardware and of the pattern that the layer breaks, with the value found."""
-    unsound = tuple(BrokenRule(*problem) for problem in layer.unsound())
-    if unsound:
-        return unsound
-    checks = [*accelerator.broken_rules(layer), *((rule, rule.check(layer)) for rule in pattern.limits)]
-    broken = [BrokenRule(rule.text, str(check.found)) for rule, check in checks if not check.allowed]
-    return tuple(broken) or tuple(BrokenRule(*problem) for problem in layer.problems())
+    with _errors_of(f"pattern {pattern.name!r}: its layer {layer.name} is none"):
+        unsound = tuple(BrokenRule(*problem) for problem in layer.unsound())
+        if unsound:
+            return unsound
+        checks = [
+            *accelerator.broken_rules(layer),
+            *((rule, _checked(pattern, rule, layer)) for rule in pattern.limits),
+        ]
+        broken = [BrokenRule(rule.text, str(check.found)) for rule, check in checks if not check.allowed]
+        return tuple(broken) or tuple(BrokenRule(*problem) for problem in layer.problems())
+
+
+@contextmanager
+def _errors_of(what: str) -> Iterator[None]:
+    """Let an error in what a pattern's author wrote be a `PatternError` that says so."""
+    try:
+        yield
+    except (ByocHwError, NotALayer):
+        raise
+    except Exception as error:
+        raise PatternError(f"{what}: {type(error).__name__}: {error}") from error
+
+
+def _checked(pattern: Pattern, rule: Rule, layer: Layer) -> Check:
+    """What a limit of a pattern says of a layer. `PatternError` where it fails, or says no `Check`."""
+    what = f"pattern {pattern.name!r}: limit {rule.text!r} of {layer.name}"
+    with _errors_of(what):
+        check = rule.check(layer)
+    if not isinstance(check, Check):
+        raise PatternError(f"{what} returns a Check: got {shown(check)}")
+    return check
+
+
+def parsed(pattern: Pattern, match: Any) -> Layer | None:
+    """The layer of a match by a pattern, or None. `PatternError` where its `parse` fails, or returns something else."""
+    with _errors_of(f"pattern {pattern.name!r}: its parse fails"):
+        layer = pattern.parse(match)
+    if layer is None:
+        return None
+    if not isinstance(layer, Layer):
+        raise PatternError(f"pattern {pattern.name!r}: its parse returns a layer, or None: got {shown(layer)}")
+    if not isinstance(layer.name, str):
+        raise PatternError(f"pattern {pattern.name!r}: the name of a layer is a string: got {shown(layer.name)}")
+    if not isinstance(layer.source, tuple) or not all(isinstance(one, str) for one in layer.source):
+        raise PatternError(
+            f"pattern {pattern.name!r}: source of a layer is a tuple of names: got {shown(layer.source)}"
+        )
+    return layer
 
 
 @dataclass

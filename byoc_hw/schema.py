@@ -37,8 +37,10 @@ def parsed_file(path: Path, most: int, language: str, parse: Callable[[str], Any
         if status.st_size > most:
             raise InvalidInput(f"{path} has at most {most} bytes: got {status.st_size}")
         data = path.read_bytes()
-    except OSError as error:
-        raise InvalidInput(f"{path}: cannot be read: {error.strerror or error}") from error
+    except (OSError, ValueError) as error:  # ValueError: a path with a byte of 0
+        if isinstance(error, InvalidInput):
+            raise
+        raise InvalidInput(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
     try:
         return parse(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:

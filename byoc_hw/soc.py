@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from byoc_hw.accelerator import KIB, Accelerator, Check, Library, Limits, Rule, check_compiler_name
-from byoc_hw.arguments import check_number, check_type, check_whole, shown, with_plain_numbers
+from byoc_hw.accelerator import KIB, Accelerator, Check, Library, Limits, Rule, check_compiler_name, check_host_cycles
+from byoc_hw.arguments import check_type, check_whole, shown, with_plain_numbers
 from byoc_hw.errors import InvalidInput
 from byoc_hw.graph import Layer
 from byoc_hw.html_tables import table_html
@@ -79,7 +79,7 @@ class Soc:
                 )
         if HOST in names:
             raise InvalidInput(f"chip {self.name}: {HOST} is the core's name: an accelerator has another one")
-        check_number(f"chip {self.name}: host_cycles_per_instruction", self.host_cycles_per_instruction, positive=True)
+        check_host_cycles(f"chip {self.name}:", self.host_cycles_per_instruction)
         for what in ("ram", "flash"):
             check_whole(f"chip {self.name}: {what}", getattr(self, what), 0, 2**31 - 1)
         self._check_shared()

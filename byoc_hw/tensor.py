@@ -24,6 +24,9 @@ Rounding = Literal["upward", "tflite"]
 
 _STORAGE_BYTES = {"bool": 1, "int8": 1, "uint8": 1, "int16": 2, "int32": 4, "uint32": 4, "float32": 4, "int64": 8}
 
+DTYPES = tuple(_STORAGE_BYTES)
+"""The types of a tensor's elements."""
+
 
 @dataclass(frozen=True)
 class Quantization:

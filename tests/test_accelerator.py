@@ -54,6 +54,29 @@ REFUSED = {
         {"limits": {"pool2d": Limits(kernel_parts=True)}},
         "limits of pool2d: kernel_parts is for convolutions",
     ),
+    "rounding": ({"roundings": ("stochastic",)}, "each of roundings is one of upward, tflite: got 'stochastic'"),
+    "no rounding": ({"roundings": ()}, r"roundings has at least one of upward, tflite: got \(\)"),
+    "huge memory": ({"weight_memory": 2**31 - 1}, "weight_memory is at most 268435456: got 2147483647"),
+    "huge array": ({"array_rows": 2**31 - 1}, "array_rows is at most 65536"),
+    "slow core": (
+        {"host_cycles_per_instruction": 1e300},
+        r"_per_instruction is at most 1048576: got 1e\+300",
+    ),
+    "HAL's stride": (
+        {"limits": {"conv2d": Limits(strides=(64,))}},
+        "limits of conv2d: each of strides is at most 31: got 64",
+    ),
+    "weight bits": (
+        {"limits": {"conv2d": Limits(weight_bits=(8, 3))}},
+        "accelerator hwlib: limits of conv2d: each of weight_bits is one of 8, 4, 2: got 3",
+    ),
+    "weights of none": (
+        {"limits": {"add": Limits(weight_bits=(8,))}},
+        r"limits of add: weight_bits is for layers with weights: got \(8,\)",
+    ),
+    "windows of none": ({"limits": {"dense": Limits(strides=(1,))}}, "dense: strides is for layers with windows"),
+    "sums of none": ({"limits": {"lookup": Limits(accumulator_bits=32)}}, "accumulator_bits is for layers that add"),
+    "no type": ({"limits": {"add": Limits(activation_types=("int9",))}}, "is one of bool, int8, .*: got 'int9'"),
     "sums": ({"limits": {"add": Limits(accumulator_bits=0)}}, "accumulator_bits is at least 1: got 0"),
     "types": ({"limits": {"add": Limits(activation_types=())}}, "activation_types has at least one type"),
 }
@@ -78,6 +101,16 @@ def test_refuses_what_no_library_is():
         Library(Path("v.h"), (), {"add": "vadd"})
     with pytest.raises(InvalidInput, match="library: cycles of add is a function of the layer, or None: got 5"):
         Library(Path("v.h"), (), {"add": LibraryCall("vadd", lambda layer, operands: [], cycles=5)})
+    for change, message in (
+        ({"function": "v add"}, "function of add is the name of a C function: got 'v add'"),
+        ({"arguments": None}, "arguments of add is a function of the layer: got None"),
+        ({"pack": 5}, "pack of add is a function of the layer, or None: got 5"),
+    ):
+        call = replace(LibraryCall("vadd", lambda layer, operands: []), **change)
+        with pytest.raises(InvalidInput, match=message):
+            Library(Path("v.h"), (), {"add": call})
+    with pytest.raises(InvalidInput, match=r"calls are of layer kinds, conv2d, .*: got 'plus'"):
+        Library(Path("v.h"), (), {"plus": LibraryCall("vadd", lambda layer, operands: [])})
     with pytest.raises(InvalidInput, match="library: wait is the name of a C function, or None: got 'v wait'"):
         Library(Path("v.h"), (), {}, wait="v wait")
     with pytest.raises(InvalidInput, match="library: done is of calls that are waited for: wait is None, done 'vdone'"):
@@ -107,6 +140,13 @@ def test_reshapes_are_offloaded_without_limits_of_their_own():
     partitioned = byoc_hw.partition_for_hwlib(mod, accelerator=replace(REFERENCE, label="NO RESHAPE", limits=limits))
     (graph,) = byoc_hw.compiler.region_graphs(partitioned).values()
     assert [layer.kind for layer in graph.layers] == ["conv2d", "reshape", "dense"]
+
+
+def test_a_memory_of_less_than_a_word_of_the_dma_has_no_layers():
+    aligned = replace(REFERENCE, label="NO WORD", activation_memory=16, dma_alignment=32)
+    x = variable((1, 8))
+    mod = byoc_hw.partition_for_hwlib(module(relay.reshape(x, (2, 4)), x), accelerator=aligned)
+    assert "memory has at least a word of the DMA, 32 bytes: got 16" in str(byoc_hw.explain(mod))
 
 
 @pytest.mark.parametrize("alignment", [8, 32])

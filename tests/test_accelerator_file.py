@@ -14,9 +14,11 @@ import byoc_hw
 from byoc_hw.accelerator import (
     DIANA_DIGITAL,
     DSP,
+    OF_KINDS,
     REFERENCE,
     REGISTERS,
     SMALL,
+    WEIGHT_BITS,
     Accelerator,
     HalInstructions,
     Library,
@@ -27,7 +29,7 @@ from byoc_hw.accelerator import (
 from byoc_hw.accelerator_file import field_documents, load_accelerator, save_accelerator, toml_of
 from byoc_hw.errors import InvalidInput
 from byoc_hw.frontend.accelerators import digest_of
-from byoc_hw.graph import LAYER_KINDS, Convolution
+from byoc_hw.graph import LAYER_KINDS
 from byoc_hw.soc import Soc
 
 
@@ -71,22 +73,24 @@ def test_what_is_written_is_read_as_it_was(hardware, suffix, tmp_path):
     assert (tmp_path / f"again{suffix}").read_bytes() == (tmp_path / f"chip{suffix}").read_bytes()
 
 
-numbers = st.lists(st.integers(1, 255), min_size=1, max_size=4).map(tuple)
+numbers = st.lists(st.integers(1, 31), min_size=1, max_size=4).map(tuple)
 
 
 @st.composite
 def limits(draw, kind):
-    return Limits(
+    chosen = Limits(
         max_kernel=draw(st.none() | st.tuples(st.integers(1, 255), st.integers(1, 255))),
         strides=draw(st.none() | numbers),
         dilations=draw(st.none() | numbers),
         batches=draw(st.none() | numbers),
         activation_types=draw(st.lists(st.sampled_from(("int8", "uint8", "float32")), min_size=1).map(tuple)),
-        weight_bits=draw(st.none() | numbers),
+        weight_bits=draw(st.none() | st.lists(st.sampled_from(WEIGHT_BITS), min_size=1).map(tuple)),
         accumulator_bits=draw(st.none() | st.integers(1, 64)),
         groups=draw(st.booleans()),
-        kernel_parts=draw(st.booleans()) and issubclass(LAYER_KINDS[kind], Convolution),
+        kernel_parts=draw(st.booleans()),
     )
+    others = [what for what, (classes, _) in OF_KINDS.items() if not issubclass(LAYER_KINDS[kind], classes)]
+    return replace(chosen, **{what: getattr(Limits(), what) for what in others})
 
 
 TILED = sorted(LAYER_KINDS.keys() - DSP.whole_cycles.keys())
@@ -103,12 +107,13 @@ def accelerators(draw, name=NAMES):
         name=draw(name),
         label=draw(st.text(min_size=1, max_size=9).filter(str.isprintable)),
         limits={kind: draw(limits(kind)) for kind in kinds},
-        **{what: draw(size) for what in ("array_rows", "job_overhead", "activation_memory", "dma_width", "ram")},
+        **{what: draw(size) for what in ("job_overhead", "dma_width", "ram")},
+        activation_memory=draw(st.integers(64, 1 << 28)),
         dma_alignment=2 ** draw(st.integers(0, 6)),
         packed_rows=draw(st.booleans()),
-        host_cycles_per_instruction=draw(st.floats(1e-300, 1e300)),
+        host_cycles_per_instruction=draw(st.floats(1e-300, 1e6)),
         hal_instructions=HalInstructions(draw(st.integers(0, 99))),
-        roundings=tuple(draw(st.lists(st.sampled_from(("upward", "tflite")), unique=True))),
+        roundings=tuple(draw(st.lists(st.sampled_from(("upward", "tflite")), min_size=1, unique=True))),
         tuning=TuningSpace(stripes=(1, draw(st.integers(2, 99))), swap=draw(st.booleans())),
     )
 

@@ -171,6 +171,29 @@ def test_run_shows_cycles_by_layer(built, capfd):
     assert out.rstrip().splitlines()[-1].split()[:2] == ["total", str(total)]
 
 
+REFUSED_OPTIONS = {
+    "a seed below 0": (("run", "PROJECT", "--random", "-1"), "--random is at least 0: got -1"),
+    "an input twice": (
+        ("run", "PROJECT", *["--input", "serving_default_image:0=FILE"] * 2),
+        "--input has each input once: got serving_default_image:0 twice",
+    ),
+    "a place twice": (
+        ("build", MODEL, "--output-dir", "NEW", "--place", "conv2d=host", "--place", "conv2d=hwlib"),
+        "--place has each name once: got conv2d twice",
+    ),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), REFUSED_OPTIONS.values(), ids=REFUSED_OPTIONS)
+def test_options_that_contradict_or_mean_nothing(arguments, message, built, ended, tmp_path):
+    np.save(tmp_path / "x.npy", np.zeros((1, 8, 8, 1), np.int8))
+    places = {"PROJECT": str(built), "FILE": str(tmp_path / "x.npy"), "NEW": str(tmp_path / "new")}
+    for name, place in places.items():
+        arguments = [one.replace(name, place) for one in arguments]
+    assert ended(*arguments) == (2, f"byoc_hw: error: {message}\n")
+    assert not (tmp_path / "new").exists()
+
+
 def test_random_inputs_depend_on_the_seed_alone(built, capfd):
     outputs = []
     for seed in ("1", "1", "2"):

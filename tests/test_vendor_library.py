@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from bit_exact import SANITIZED, assert_bit_exact, assert_equals_tvm, input_arrays
-from relay_samples import Conv, module
+from relay_samples import Conv, Subtract, module
 from tvm import relay
 
 import byoc_hw
@@ -59,6 +59,54 @@ def test_without_a_transpose_nchw_stays_on_the_host_and_says_why():
     assert "data layout is NHWC, or can be brought to it: got NCHW: the accelerator has no transpose" in str(
         project.report
     )
+
+
+def test_a_call_that_only_adds_gets_no_subtraction():
+    """Both are layers of kind `add`."""
+    subtraction = Subtract((1, 2, 2, 8)).module()
+    project = assert_bit_exact(subtraction, accelerator=VENDOR)
+    assert "qnn_subtract: its call subtracts no input: got ifm2" in str(project.report)
+    add = replace(VENDOR.library.calls["add"], subtracts=True)
+    able = replace(VENDOR, label="ABLE", library=replace(VENDOR.library, calls={**VENDOR.library.calls, "add": add}))
+    assert byoc_hw.explain(byoc_hw.partition_for_hwlib(subtraction, accelerator=able)).offloaded
+
+
+ANSWERS = {
+    "arguments": (lambda layer, operands: "x, y", "arguments of conv2d .* are texts of C expressions: got 'x, y'"),
+    "pack": (lambda layer: None, "pack of conv2d .* is an array: got None"),
+    "parameters": (lambda layer: {5: np.ones(1)}, "parameters of conv2d .*: each name is a string: got 5"),
+    "dtype": (
+        lambda layer: {"table": np.ones(1, "float16")},
+        "vendor_main_0_0_table: dtype is one of int8, .*: got float16",
+    ),
+    "workspace": (lambda layer: -1, "workspace of conv2d .* is at least 0: got -1"),
+    "an error": (lambda layer: {}["x"], "workspace of conv2d qnn.conv2d_1: KeyError: 'x'"),
+}
+
+
+@pytest.mark.parametrize(("what", "answer"), ANSWERS.items(), ids=ANSWERS)
+def test_an_answer_of_its_functions_that_is_none_names_the_layer(what, answer, tmp_path):
+    function, message = answer
+    field = {"dtype": "parameters", "an error": "workspace"}.get(what, what)
+    call = replace(VENDOR.library.calls["conv2d"], **{field: function})
+    library = replace(VENDOR.library, calls={**VENDOR.library.calls, "conv2d": call})
+    accelerator = replace(VENDOR, label="WRONG", library=library)
+    with pytest.raises(byoc_hw.InvalidInput, match=message):
+        byoc_hw.build(
+            byoc_hw.partition_for_hwlib(Conv().module(), accelerator=accelerator), output_dir=tmp_path / "project"
+        )
+    assert not (tmp_path / "project").exists()
+
+
+@pytest.mark.parametrize(
+    ("source", "message"), [("nowhere.c", "files: .*nowhere.c is none"), ("a b.c", "a file's name has .*: got 'a b.c'")]
+)
+def test_a_source_that_make_cannot_compile_is_named(source, message, tmp_path):
+    (tmp_path / "a b.c").touch()
+    accelerator = replace(VENDOR, label="WRONG", library=replace(VENDOR.library, sources=(tmp_path / source,)))
+    partitioned = byoc_hw.partition_for_hwlib(Conv().module(), accelerator=accelerator)
+    with pytest.raises(byoc_hw.InvalidInput, match=message):
+        byoc_hw.build(partitioned)
 
 
 def test_its_weights_are_packed_at_compile_time_as_it_wants_them():

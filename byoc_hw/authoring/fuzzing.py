@@ -10,7 +10,7 @@ import numpy as np
 import tvm
 from tvm import relay
 
-from byoc_hw.accelerator import REFERENCE
+from byoc_hw.accelerator import REFERENCE, asked
 from byoc_hw.arguments import check_whole
 from byoc_hw.authoring.knobs import ANY, Edge, Knobs, edges
 from byoc_hw.authoring.operators import Maker
@@ -25,7 +25,7 @@ from byoc_hw.operator_check import TFLITE_TOLERANCE
 from byoc_hw.pattern import Pattern, patterns
 from byoc_hw.report.capabilities import layer_kind
 from byoc_hw.report.marks import markdown
-from byoc_hw.soc import Hardware
+from byoc_hw.soc import Hardware, accelerators_of
 
 _TOGETHER = 16
 """Operators in one project: it takes about as long to build as one of them."""
@@ -97,6 +97,10 @@ def check_pattern(name: str, accelerator: Hardware = REFERENCE, *, seed: int = 0
     limits = accelerator.limits.get(kind)
     if limits is None:
         raise InvalidInput(f"{accelerator.label} has the layer kinds {', '.join(accelerator.limits)}: got {kind}")
+    several = [one for one in accelerators_of(accelerator) if kind in one.limits]
+    if any(one.limits[kind] != limits for one in several):
+        names = ", ".join(one.name for one in several)
+        raise InvalidInput(f"accelerators of a chip have the same limits of {kind}, or are checked one by one: {names}")
     tries = _Tries(pattern, accelerator, kind, seed)
     found = [tries.random(count * 2)]
     if pattern.samples is None:
@@ -142,7 +146,8 @@ class _Tries:
     def trial(self, knobs: Knobs, knob: str) -> _Trial | None:
         """A random operator of these knobs, with one of them; None where there is none, as of a type that TVM lacks."""
         if self.pattern.samples is not None:
-            return self.tried(operator_module(self.pattern.samples(self.rng)))
+            what = f"samples of pattern {self.pattern.name}"
+            return self.tried(operator_module(asked(what, self.pattern.samples, self.rng)))
         maker = Maker(self.rng, knobs, self.depthwise)
         form = self.pattern.forms[self.rng.integers(len(self.pattern.forms))]
         try:

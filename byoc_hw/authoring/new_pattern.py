@@ -18,7 +18,7 @@ from byoc_hw.accelerator import REFERENCE
 from byoc_hw.authoring.closed_kinds import CLOSED_KINDS
 from byoc_hw.authoring.testing import golden_text
 from byoc_hw.compiler import build, partition_for_hwlib
-from byoc_hw.errors import InvalidInput, PatternError, ToolchainMissing
+from byoc_hw.errors import ByocHwError, InvalidInput, PatternError, ToolchainMissing
 from byoc_hw.frontend.pattern_files import load_patterns
 from byoc_hw.frontend.relay.front_end import operator_module
 from byoc_hw.frontend.relay.table import ordered_forms
@@ -74,8 +74,11 @@ def load_pattern_file(path: Path | str) -> None:
     load_patterns()  # before: a name that is taken is then the file's mistake
     try:
         _loaded(path.stem, path.parent)
-    except (OSError, SyntaxError, ImportError) as error:
-        raise InvalidInput(f"{path} is a file of Python that registers a pattern: {error}") from error
+    except ByocHwError:
+        raise
+    except Exception as error:
+        said = str(error) if isinstance(error, OSError | SyntaxError) else f"{type(error).__name__}: {error}"
+        raise InvalidInput(f"{path} is a file of Python that registers a pattern: {said}") from error
 
 
 def _check_name(name: str) -> None:

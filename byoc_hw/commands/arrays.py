@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 from zipfile import BadZipFile
 
 import numpy as np
 
+from byoc_hw.arguments import check_whole
 from byoc_hw.errors import InvalidInput
 from byoc_hw.names import distinct
 from byoc_hw.run.files import read_array
@@ -18,6 +19,8 @@ from byoc_hw.run.real_values import Interface
 from byoc_hw.run.result import Result
 from byoc_hw.tensor import Array
 from byoc_hw.whole_file import write_whole
+
+_Value = TypeVar("_Value")
 
 
 class TensorLike(Protocol):
@@ -39,15 +42,31 @@ def given_inputs(
     expected: Sequence[Interface], given: Sequence[str], seed: int | None, quantize: bool
 ) -> dict[str, Array]:
     """The arrays of `--input`, and random ones for the rest if there is a seed; real values with `quantize`."""
-    arrays = dict(_read(text, [one.real if quantize else one for one in expected]) for text in given)
+    read = [_read(text, [one.real if quantize else one for one in expected]) for text in given]
+    arrays = given_once("--input", "input", read)
     if seed is not None:
-        rng = np.random.default_rng(seed)
+        rng = _generator(seed)
         # Draw every input, used or not: the random values then do not depend on which inputs were given.
         random = {interface: _random(interface, rng) for interface in expected}
         if quantize:
             random = {one: values if one.scale is None else one.dequantize(values) for one, values in random.items()}
         arrays = {interface.name: values for interface, values in random.items()} | arrays
     return arrays
+
+
+def given_once(option: str, what: str, pairs: Iterable[tuple[str, _Value]]) -> dict[str, _Value]:
+    """The values of an option that may be given again, by name. `InvalidInput` for a name that comes twice."""
+    found: dict[str, _Value] = {}
+    for name, value in pairs:
+        if name in found:
+            raise InvalidInput(f"{option} has each {what} once: got {name} twice")
+        found[name] = value
+    return found
+
+
+def _generator(seed: int) -> np.random.Generator:
+    check_whole("--random", seed, 0)
+    return np.random.default_rng(seed)
 
 
 def given_samples(expected: Sequence[Interface], path: Path) -> list[dict[str, Array]]:
@@ -88,7 +107,7 @@ def loaded_arrays(path: Path, what: str) -> Array | dict[str, Array]:
 
 def random_samples(expected: Sequence[TensorLike], seed: int, count: int) -> list[dict[str, Array]]:
     """Random inputs of several inferences."""
-    rng = np.random.default_rng(seed)
+    rng = _generator(seed)
     return [{interface.name: _random(interface, rng) for interface in expected} for _ in range(count)]
 
 

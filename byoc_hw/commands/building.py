@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 import byoc_hw
-from byoc_hw.commands.arrays import loaded_arrays
+from byoc_hw.commands.arrays import given_once, loaded_arrays
 from byoc_hw.commands.options import (
     Commands,
     accelerator_of_options,
@@ -119,7 +119,7 @@ def _build(options: argparse.Namespace) -> None:
         output_dir=options.output_dir,
         tuning=options.tuning,
         optimize=options.optimize,
-        place=dict(map(_wish, options.place)),
+        place=given_once("--place", "name", map(_wish, options.place)),
         objective=_objective(options.objective),
         poll=options.poll,
         weights=options.weights,

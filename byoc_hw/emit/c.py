@@ -202,6 +202,8 @@ def array(name: str, values: Array, alignment: int = 16, qualifier: str = "const
     """`static` definition of an array of constants. C has no empty arrays: at least one value."""
     if values.size == 0:
         raise InvalidInput(f"an array in C has at least one element: {name} has none")
+    if str(values.dtype) not in POINTEES:
+        raise InvalidInput(f"{name}: dtype is one of {', '.join(POINTEES)}: got {values.dtype}")
     head = f"static {qualifier} {c_type(str(values.dtype))} {name}[{values.size}]"
     return f"{head} __attribute__((aligned({alignment}))) = {{\n{array_rows(values)}\n}};\n"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -50,8 +51,14 @@ def chip_runtime(chip: Soc) -> dict[str, str | bytes]:
 
 
 def library_files(library: Library) -> tuple[Path, ...]:
-    """The files of a library: its header first."""
-    return library.header, *library.sources
+    """The files of a library: its header first. `InvalidInput` for one that is not there, or has no name for make."""
+    found = library.header, *library.sources
+    for path in found:
+        if not path.is_file():
+            raise InvalidInput(f"library: header and sources are files: {path} is none")
+        if not re.fullmatch(r"[\w.+-]+", path.name, re.ASCII):
+            raise InvalidInput(f"library: a file's name has letters, digits, '.', '_', '+', '-': got {path.name!r}")
+    return found
 
 
 def check_library_names(sources: Sequence[Path]) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-import numpy as np
-
 from byoc_hw.accelerator import Library, Operands
 from byoc_hw.emit import c
 from byoc_hw.emit.numbering import number_region
@@ -46,7 +44,7 @@ def _started(plan: LibraryPlan, first_layer: int, token: str | None) -> Iterator
         aliased = prepared.call is None and places[layer.ifm] == target
         yield c.comment([*numbered.title, *(["The same bytes: nothing to do."] if aliased else [])], indent=2)
         if prepared.call is not None:
-            values = prepared.call.arguments(layer, _operands(plan, index, places))
+            values = prepared.call.arguments_of(layer, _operands(plan, index, places))
             yield from _call(prepared.call.function, values, numbered.id, token, target, layer.ofm.nbytes)
         elif not aliased:
             yield from _ended(token, numbered.id)
@@ -194,7 +192,7 @@ def library_arrays(graph: Graph, layers: Sequence[LibraryLayer]) -> Iterator[Con
         if prepared.weights is not None:
             yield ConstantArray(weights_name(graph, index), prepared.weights)
         for name, identifier in parameter_names(graph, index, prepared).items():
-            yield ConstantArray(identifier, np.asarray(prepared.parameters[name]))
+            yield ConstantArray(identifier, prepared.parameters[name])
     for name, tensor in constant_names(graph).items():
         assert tensor.data is not None
         yield ConstantArray(name, tensor.data)

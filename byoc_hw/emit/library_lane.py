@@ -54,7 +54,7 @@ class _LayerC:
         """The function that calls the library."""
         call = self._part.prepared[self._index].call
         assert call is not None, "a step is a call"
-        values = [*call.arguments(self._layer, self._operands()), "token"]
+        values = [*call.arguments_of(self._layer, self._operands()), "token"]
         yield f"static int32_t {self._name}_start(hwlib_token_t *token)\n{{"
         yield c.wrapped(f"return {call.function}", values, ";\n}\n", indent=2)
 

@@ -64,6 +64,8 @@ def forms_in_order(
     rivals: dict[tuple[str, ...], list[Pattern]] = {}
     forms = [(pattern, form, operators_of(form)) for pattern in table for form in pattern.forms]
     for pattern, _, operators in forms:
+        if not operators:
+            raise PatternError(f"pattern {pattern.name!r}: a form has at least one operator: got none")
         if pattern not in rivals.setdefault(operators, []):
             rivals[operators].append(pattern)
 

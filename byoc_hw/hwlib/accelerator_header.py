@@ -11,9 +11,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TypeVar
 
-from byoc_hw.accelerator import Accelerator, Limits
+from byoc_hw.accelerator import HAL_STEPS, WEIGHT_BITS, Accelerator, Limits
 from byoc_hw.errors import InvalidInput
 from byoc_hw.graph import LAYER_KINDS, BasePairwise, Convolution, Dense, Moving, Weighted
 
@@ -26,23 +25,18 @@ _ENUMERATORS = {
     )
 }
 _ROUNDINGS = {"upward": "HWLIB_ROUND_UPWARD", "tflite": "HWLIB_ROUND_TFLITE"}
-_WEIGHT_BITS = (8, 4, 2)
 _JOB_KINDS = {kind: cls for kind, cls in LAYER_KINDS.items() if not issubclass(cls, Moving)}
 _ANY_KERNEL = (255, 255)  # the largest in a descriptor
 _ANY_NUMBER = 2**32 - 1  # the most in a tile
-_STRIDES = tuple(range(1, 32))  # those that fit a mask; dilations too
 
 Macro = tuple[str, str, str]
 """A macro's name without prefix, its value, a comment."""
-
-_T = TypeVar("_T")
 
 
 def accelerator_header(accelerator: Accelerator) -> str:
     """The text of `hwlib_accelerator.h`. Sizes in bytes, sets as masks; all values are literals, for `#if`.
 
-    Raises `InvalidInput` for an accelerator that no HAL is for: one with a vendor library, or with a
-    rounding, stride or weight width that a HAL is not told of.
+    Raises `InvalidInput` for an accelerator that no HAL is for: one with a vendor library.
     """
     purpose = f"The accelerator {accelerator.name} that a model was compiled for: what its HAL needs to have."
     return header_text(ACCELERATOR_HEADER, "HWLIB_ACCELERATOR", purpose, accelerator_macros(accelerator))
@@ -76,8 +70,7 @@ def _machine(accelerator: Accelerator) -> Iterator[Macro]:
         "bytes that divide addresses, strides and lengths of copies",
     )
     yield "QUEUE", f"{accelerator.queue}u", "operations that each engine holds"
-    roundings = _known(accelerator, "rounding", accelerator.roundings, _ROUNDINGS)
-    numbers = {rounding: _ENUMERATORS[_ROUNDINGS[rounding]] for rounding in roundings}
+    numbers = {rounding: _ENUMERATORS[_ROUNDINGS[rounding]] for rounding in accelerator.roundings}
     yield "ROUNDINGS", _mask(numbers.values()), f"1u << HWLIB_ROUND_...: {_names(numbers)}"
     if accelerator.shift_only:
         yield "SHIFT_ONLY", "1u", "multipliers are 0 or 2^30: scales are shifts"
@@ -91,8 +84,7 @@ def _kinds(accelerator: Accelerator) -> Iterator[Macro]:
         prefix = kind.upper()
         if hasattr(cls, "strides"):
             height, width = limits.max_kernel or _ANY_KERNEL
-            strides = _STRIDES if limits.strides is None else limits.strides
-            strides = _known(accelerator, "stride", strides, _STRIDES)
+            strides = HAL_STEPS if limits.strides is None else limits.strides
             yield f"{prefix}_KERNEL_H", f"{height}u", f"{kind}: largest kernel, rows"
             yield f"{prefix}_KERNEL_W", f"{width}u", f"{kind}: largest kernel, columns"
             yield f"{prefix}_STRIDES", _mask(strides), f"{kind}: 1u << stride: {_names(strides)}"
@@ -101,25 +93,14 @@ def _kinds(accelerator: Accelerator) -> Iterator[Macro]:
             yield f"{prefix}_BROADCAST", f"{int(limits.broadcast)}u", f"{kind}: the second input may be one pixel"
         if issubclass(cls, Convolution):
             yield f"{prefix}_KERNEL_PARTS", f"{int(limits.kernel_parts)}u", f"{kind}: jobs over parts of a kernel"
-            dilations = _known(accelerator, "dilation", limits.dilations or _STRIDES, _STRIDES)
+            dilations = limits.dilations or HAL_STEPS
             yield f"{prefix}_DILATIONS", _mask(dilations), f"{kind}: 1u << dilation: {_names(dilations)}"
         if cls is Dense:
             pixels = _ANY_NUMBER if limits.batches is None else max(limits.batches)
             yield f"{prefix}_PIXELS", f"{pixels}u", f"{kind}: most vectors of a job, the pixels of its row"
         if issubclass(cls, Weighted):
-            bits = _WEIGHT_BITS if limits.weight_bits is None else limits.weight_bits
-            bits = _known(accelerator, "weight width", bits, _WEIGHT_BITS)
+            bits = WEIGHT_BITS if limits.weight_bits is None else limits.weight_bits
             yield f"{prefix}_WEIGHT_BITS", _mask(bits), f"{kind}: 1u << bits of a weight: {_names(bits)}"
-
-
-def _known(accelerator: Accelerator, what: str, values: Iterable[_T], known: Iterable[_T]) -> tuple[_T, ...]:
-    values, known = tuple(values), tuple(known)
-    for value in values:
-        if value not in known:
-            choice = ", ".join(map(str, known))
-            rule = f"a HAL's {what} is one of {choice}"
-            raise InvalidInput(f"accelerator {accelerator.name}: {rule}: got {value}")
-    return values
 
 
 def _mask(members: Iterable[int]) -> str:

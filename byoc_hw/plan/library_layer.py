@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from byoc_hw.accelerator import LibraryCall
 from byoc_hw.errors import Unsupported
 from byoc_hw.graph import Layer, Reshape
@@ -27,7 +25,7 @@ class LibraryLayer:
     def flash_bytes(self) -> int:
         """Bytes of its weights and parameters."""
         arrays = [*self.parameters.values(), *([] if self.weights is None else [self.weights])]
-        return sum(np.asarray(values).nbytes for values in arrays)
+        return sum(values.nbytes for values in arrays)
 
 
 def library_layer(layer: Layer, calls: Mapping[str, LibraryCall]) -> LibraryLayer:
@@ -37,6 +35,4 @@ def library_layer(layer: Layer, calls: Mapping[str, LibraryCall]) -> LibraryLaye
         return LibraryLayer(layer, None, None, {}, 0)
     if call is None:
         raise Unsupported(f"{layer.name}: the library has a call for each layer kind: none for {layer.kind}")
-    weights = getattr(layer, "weights", None)
-    packed = call.pack(layer) if call.pack is not None else weights and weights.data
-    return LibraryLayer(layer, call, packed, dict(call.parameters(layer)), call.workspace(layer))
+    return LibraryLayer(layer, call, call.weights_of(layer), call.parameters_of(layer), call.workspace_of(layer))

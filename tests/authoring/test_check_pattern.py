@@ -180,3 +180,17 @@ def test_names_and_kinds_that_are_not_there_are_named():
         check_pattern("argsort")
     with pytest.raises(InvalidInput, match="count"):
         check_pattern("pad", count=0)
+
+
+def test_a_chip_is_checked_where_its_accelerators_have_the_same_limits():
+    """What one of them declines the other one takes: it would be reported as wrong."""
+    chip = Soc((replace(DIANA_DIGITAL, name="dla"), DSP))
+    with pytest.raises(InvalidInput, match="have the same limits of add, or are checked one by one: dla, dsp"):
+        check_pattern("qnn_add", chip)
+
+
+def test_a_file_that_fails_is_named(tmp_path, capsys):
+    file = tmp_path / "fails.py"
+    file.write_text("1 / 0")
+    assert cli.main(["check-pattern", "pad", "--file", str(file)]) == 2
+    assert "fails.py is a file of Python that registers a pattern: ZeroDivisionError" in capsys.readouterr().err

@@ -74,17 +74,8 @@ def test_every_value_is_one_for_the_preprocessor(change, tmp_path):
     run_gcc("-std=c11", "-Wundef", "-Werror", "-fsyntax-only", tmp_path / "check.c")
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"roundings": ("stochastic",)}, "a HAL's rounding is one of upward, tflite: got stochastic"),
-        ({"limits": {"conv2d": Limits(strides=(64,))}}, "a HAL's stride is one of 1, .*: got 64"),
-        ({"limits": {"dense": Limits(weight_bits=(16,))}}, "a HAL's weight width is one of 8, 4, 2: got 16"),
-        ({"limits": {}, "library": Library(Path("v.h"), (), {})}, "a HAL has no whole-layer calls"),
-    ],
-)
-def test_refuses_accelerator_that_no_hal_is_for(change, message: str):
-    with pytest.raises(InvalidInput, match=message):
-        accelerator_header(replace(REFERENCE, **change))
-    with pytest.raises(InvalidInput, match=message):
-        sim_config(replace(REFERENCE, **change))
+def test_refuses_accelerator_that_no_hal_is_for():
+    library = replace(REFERENCE, limits={}, library=Library(Path("v.h"), (), {}))
+    for header in (accelerator_header, sim_config):
+        with pytest.raises(InvalidInput, match="a HAL has no whole-layer calls"):
+            header(library)

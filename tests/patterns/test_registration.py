@@ -172,6 +172,45 @@ def test_a_parser_that_returns_nothing_leaves_the_call_to_others(temporarily):
     temporarily("relu", relu_form(), parse=lambda match: None)
     assert composites(partitioned(relu_module())) == []
 
+    temporarily("inverted", Form(is_op("bitwise_not")(wildcard())), parse=lambda match: None)
+    x = variable((1, 2))
+    assert reasons(partitioned(module(relay.bitwise_not(x), x))) == [
+        "inverted: matches, but its parse leaves the operator to another pattern"
+    ]
+
+
+def failing(*arguments):
+    raise KeyError("mine")
+
+
+def of_no_name(match):
+    return replace(relu_layer(match), name=5)
+
+
+WRONG = {
+    "parse": ({"parse": 5}, "pattern 'relu': parse is a function of the match: got 5"),
+    "limits": ({"limits": [failing]}, r"limits are functions that limit\(...\) decorates: got \[<"),
+    "before": ({"before": "reshape"}, "before is a list of names: got 'reshape'"),
+    "samples": ({"samples": 5}, "samples is a function of a generator, or None: got 5"),
+    "no pattern": ({"forms": 5}, "a form is a dataflow pattern of TVM: got 5"),
+    "no operator": ({"forms": wildcard()}, "pattern 'relu': a form has at least one operator: got none"),
+    "parse fails": ({"parse": failing}, "pattern 'relu': its parse fails: KeyError: 'mine'"),
+    "no layer": ({"parse": lambda match: "x"}, "its parse returns a layer, or None: got 'x'"),
+    "no name": ({"parse": of_no_name}, "pattern 'relu': the name of a layer is a string: got 5"),
+    "limit fails": ({"limits": [limit("odd")(failing)]}, "pattern 'relu': limit 'odd' of .*: KeyError: 'mine'"),
+    "no check": ({"limits": [limit("odd")(lambda layer: True)]}, "limit 'odd' of .* returns a Check: got True"),
+}
+
+
+@pytest.mark.parametrize(("change", "message"), WRONG.values(), ids=WRONG)
+def test_what_is_wrong_with_a_pattern_is_said_with_its_name(temporarily, change, message):
+    def used():
+        temporarily("relu", **{"forms": relu_form(), "parse": relu_layer, **change})
+        partitioned(relu_module())
+
+    with pytest.raises(PatternError, match=message):
+        used()
+
 
 # ---------------------------------------------------------------- the order
 

@@ -18,7 +18,7 @@ from byoc_hw.frontend.relax.qdq_forms import operator_of, operators_in
 from byoc_hw.frontend.relax.qdq_match import QdqMatch
 from byoc_hw.frontend.seam import FixedPoint
 from byoc_hw.graph import Layer
-from byoc_hw.pattern import Form, NotALayer, Pattern, Recorder, Rejection, broken_rules, patterns
+from byoc_hw.pattern import Form, NotALayer, Pattern, Recorder, Rejection, broken_rules, parsed, patterns
 from byoc_hw.soc import Hardware
 
 Fusion = tuple[str, Any, dict[str, Any], Callable[[Any], bool]]
@@ -125,7 +125,7 @@ def rejection_of(pattern: Pattern, sources: Sequence[str], layer: Layer, job: Qd
 
 def layer_of(pattern: Pattern, found: QdqMatch) -> Layer | None:
     """The layer of a match, with its weights in the fewest bits that hold them."""
-    layer = pattern.parse(found)
+    layer = parsed(pattern, found)
     return None if layer is None else with_least_bits(layer)
 
 

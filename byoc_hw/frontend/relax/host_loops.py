@@ -18,7 +18,9 @@ import tvm
 from tvm_ffi import structural
 
 from byoc_hw.errors import Unsupported
+from byoc_hw.frontend.relax.narrow_integers import with_own_bits
 from byoc_hw.frontend.relax.versions import blocks, tir
+from byoc_hw.names import distinct
 from byoc_hw.tensor import Array
 
 _FUNCTION = re.compile(r"^TVM_DLL void (?P<name>\w+)\((?P<arguments>[^)]*)\) \{\n(?P<body>.*?)^\}\n", re.S | re.M)
@@ -31,6 +33,9 @@ round sin sinh sqrt tan tanh trunc
 """
 _LIBRARY = ("exp2", "fabs", "trunc")
 _MATH = frozenset(_MATH_TEXT.split())
+_TAKEN = frozenset([*_MATH, *(f"{name}f" for name in _MATH), "bool", "restrict", "inline", "memcpy", "memset"])
+"""Names that a parameter must not have, beside the keywords that TVM knows."""
+
 _MOST_LETTERS = 60
 """Of a name that TVM makes of the operators in a function."""
 
@@ -58,7 +63,7 @@ def lowered_loops(functions: Mapping[str, tuple[Any, int]], operators: Mapping[s
     own = {}
     prepared = {}
     for name, (function, results) in functions.items():
-        explicit, own[name] = _with_buffers_outside(_inlined_blocks(function), results)
+        explicit, own[name] = _with_buffers_outside(with_own_bits(_inlined_blocks(function)), results)
         prepared[name] = explicit.with_attr("global_symbol", name).with_attr("target", target)
     lowered = tvm.transform.Sequential(_passes())(tvm.IRModule(prepared))
     literals = _Literals()
@@ -151,9 +156,10 @@ class _Literals:
     def with_pointers(self, function: Any) -> Any:
         """The function with pointers for its buffers, and with calls for such numbers."""
         pointers, declared = [], []
-        for buffer in function.params:
+        names = distinct((_plain_name(buffer.name) for buffer in function.params), taken=("arena",))
+        for buffer, name in zip(function.params, names, strict=True):
             of = tvm.ir.PointerType(tvm.ir.PrimType(str(buffer.dtype)))
-            pointers.append(tir.Var(buffer.name, of))
+            pointers.append(tir.Var(name, of))
             declared.append(tir.DeclBuffer(buffer, data=pointers[-1]))
         rules = [(tir.FloatImm, self._marked), (tvm.ir.Call, _of_the_library)]
         body = structural.structural_map(function.body, rules, order="post")
@@ -173,6 +179,14 @@ class _Literals:
         """C with the numbers in place of the calls."""
         texts = list(self._texts)
         return re.sub(rf"\b{_MARK}\((\d+)\)", lambda found: texts[int(found[1])], body)
+
+
+def _plain_name(name: str) -> str:
+    """The name of a parameter: that of a value, which may be any text, without what C and its headers have."""
+    plain = re.sub(r"\W", "_", name, flags=re.ASCII)
+    if not re.match("[A-Za-z]", plain) or plain.isupper() or plain.endswith("_t") or plain in _TAKEN:
+        plain = f"p_{plain}"
+    return plain
 
 
 def _of_the_library(call: Any) -> Any:

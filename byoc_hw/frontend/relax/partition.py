@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import tvm
 from tvm import relax
 
-from byoc_hw.arguments import shown
+from byoc_hw.arguments import check_type, shown
 from byoc_hw.errors import InvalidInput, Unsupported
 from byoc_hw.frontend.accelerators import by_digest, remember
 from byoc_hw.frontend.model_ends import End, Ends
@@ -46,7 +47,7 @@ from byoc_hw.frontend.relax.regions import (
     with_symbols,
 )
 from byoc_hw.frontend.relax.tflite import STATED
-from byoc_hw.frontend.relax.versions import dtype_of, extents_of
+from byoc_hw.frontend.relax.versions import dtype_of, extents_of, type_of
 from byoc_hw.frontend.relax.work import work_of
 from byoc_hw.frontend.seam import Backend
 from byoc_hw.names import distinct
@@ -160,6 +161,9 @@ def prepared(mod: Any, params: Mapping[str, Any] | None) -> tvm.IRModule:
     attrs = mod.attrs
     passes = [relax.transform.ConvertToDataflow(min_size=1), relax.transform.CanonicalizeBindings()]
     main = _flat(tvm.transform.Sequential(passes)(mod)["main"])
+    for parameter in main.params:
+        if not isinstance(type_of(parameter), relax.TensorType):
+            raise InvalidInput(f"input {parameter.name} is a tensor: got {type_of(parameter)}")
     for value in (*main.params, *(variable for variable, _ in steps_of(main))):
         if dtype_of(value):
             extents_of(value)
@@ -175,20 +179,49 @@ def with_moves(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def _bound(mod: tvm.IRModule, params: Mapping[str, Any]) -> tvm.IRModule:
-    known = {parameter.name for parameter in mod["main"].params}
-    for name in params:
+    check_type("params", params, Mapping, "a mapping of names to arrays")
+    known = {parameter.name: parameter for parameter in mod["main"].params}
+    for name, value in params.items():
         if name not in known:
             raise InvalidInput(f"params are inputs of main by name: got {shown(name)}")
+        check_type(f"params: {name}", value, np.ndarray | tvm.runtime.Tensor, "an array")
+        shape, dtype = tuple(map(int, value.shape)), dtype_of(known[name])
+        if str(value.dtype) != dtype:
+            raise InvalidInput(f"params: {name}: dtype is {dtype}: got {value.dtype}")
+        if shape != extents_of(known[name]):
+            raise InvalidInput(f"params: {name}: shape is {extents_of(known[name])}: got {shape}")
     return relax.transform.BindParams("main", dict(params))(mod)
 
 
 def _flat(main: Any) -> Any:
-    """The function without a variable for a tuple of its results, with operands before what reads them, in order."""
+    """The function with its results in one flat tuple, with operands before what reads them, in order."""
     values = dict(steps_of(main))
-    result = values.get(main.body.body)
-    result = result if isinstance(result, relax.Tuple) else main.body.body
+    result = main.body.body
+    if isinstance(type_of(result), relax.TupleType):
+        result = relax.Tuple(list(_tensors_in(result, values)))
+        if not result.fields:
+            raise InvalidInput("a model has at least one output: main returns an empty tuple")
     steps = [(variable, values[variable]) for variable in in_order_of_use(values, returned_by(result))]
-    return with_steps(main, steps, result)
+    flat = with_steps(main, steps, result)
+    of = type_of(result) if not isinstance(result, relax.Tuple) else relax.TupleType(list(map(type_of, result.fields)))
+    return relax.Function(flat.params, flat.body, of, flat.is_pure, flat.attrs, flat.span)
+
+
+def _tensors_in(result: Any, values: dict[Any, Any]) -> Iterator[Any]:
+    """The tensors of a result, also in tuples of tuples; `values` gets what takes one out of an operator's results."""
+    value = values.get(result, result) if isinstance(result, relax.Var) else result
+    if isinstance(value, relax.Var) and value is not result:
+        yield from _tensors_in(value, values)
+    elif isinstance(value, relax.Tuple):
+        for field in value.fields:
+            yield from _tensors_in(field, values)
+    elif isinstance(type_of(result), relax.TupleType):
+        for index, of in enumerate(type_of(result).fields):
+            part = relax.DataflowVar(f"{result.name}_{index}", of)
+            values[part] = relax.TupleGetItem(result, index)
+            yield from _tensors_in(part, values)
+    else:
+        yield result
 
 
 def stated_ends(mod: tvm.IRModule) -> tuple[Ends, tuple[str, ...]]:

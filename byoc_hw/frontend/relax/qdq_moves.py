@@ -137,7 +137,8 @@ class _Moved:
                 self.same[variable] = with_operands(call.args[0], self.same)
                 return
         if isinstance(value, relax.TupleGetItem):
-            value = self._part(variable, value) or value
+            part = self._part(variable, value)
+            value = value if part is None else part
         elif is_call(value, "quantize") and self._is_real_move(value.args[0]):
             value = self._stored(value.args[0], value)
         self.steps.append((variable, value))

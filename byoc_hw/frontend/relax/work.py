@@ -9,7 +9,7 @@ import numpy as np
 from tvm import relax
 
 from byoc_hw.frontend.relax.bindings import names_in, operands_in, steps_of, users_of_values
-from byoc_hw.frontend.relax.versions import Literal, dtype_of, extents_of, name_of
+from byoc_hw.frontend.relax.versions import Literal, dtype_of, extents_of, name_of, type_of
 from byoc_hw.frontend.source_operators import OperatorWork
 
 
@@ -46,7 +46,10 @@ def _macs(call: Any) -> int:
 
 
 def _nbytes(expr: Any) -> int:
-    """The bytes of a tensor; of a constant only if it has dimensions."""
+    """The bytes of a tensor, or of several; of a constant only if it has dimensions."""
+    of = type_of(expr)
+    if isinstance(of, relax.TupleType):
+        return sum(_nbytes(relax.Var("part", field)) for field in of.fields)
     if isinstance(expr, Literal) and not extents_of(expr):
         return 0
     dtype = dtype_of(expr)

@@ -116,6 +116,10 @@ _SHIFTED = Rejection(
 _REAL = {"qnn.quantize": "a real input", "qnn.dequantize": "a real output"}
 
 
+_IDLE = "matches, but a region of nothing but reshapes is not worth a call"
+_LEFT = "matches, but its parse leaves the operator to another pattern"
+
+
 class _Reasons:
     """Why operators stayed on the host."""
 
@@ -166,7 +170,5 @@ class _Reasons:
                 misses[pattern.name] = near_miss(form, call, self.users)
         texts: dict[str, list[str]] = {}
         for composite, text in misses.items():
-            texts.setdefault(text or "matches, but a region of nothing but reshapes is not worth a call", []).append(
-                composite
-            )
+            texts.setdefault(text or (_IDLE if composite == "reshape" else _LEFT), []).append(composite)
         return [Rejection(" or ".join(composites), near_miss=text) for text, composites in texts.items()]

@@ -13,7 +13,8 @@ from tvm.relay import dataflow_pattern as dfp
 from tvm.relay.op.contrib.register import get_pattern_table, register_pattern_table
 
 from byoc_hw.accelerator import ROUNDINGS
-from byoc_hw.errors import InvalidInput
+from byoc_hw.arguments import shown
+from byoc_hw.errors import InvalidInput, PatternError
 from byoc_hw.frontend.accelerators import by_name
 from byoc_hw.frontend.connect import with_least_bits
 from byoc_hw.frontend.pattern_files import forms_in_order, load_patterns
@@ -22,7 +23,7 @@ from byoc_hw.frontend.relay.read import layout_of
 from byoc_hw.frontend.relay.session import Session
 from byoc_hw.frontend.relay.sources import operator_names
 from byoc_hw.graph import Layer
-from byoc_hw.pattern import BrokenRule, Form, NotALayer, Pattern, Rejection, broken_rules, patterns
+from byoc_hw.pattern import BrokenRule, Form, NotALayer, Pattern, Rejection, broken_rules, parsed, patterns
 from byoc_hw.soc import Hardware
 
 Entry = tuple[str, dfp.DFPattern, Callable[[relay.Expr], bool]]
@@ -47,6 +48,8 @@ def _in_order(table: tuple[Pattern, ...]) -> tuple[tuple[Pattern, Form], ...]:
 
 
 def _operators(form: Form) -> tuple[str, ...]:
+    if not isinstance(form.pattern, dfp.DFPattern):
+        raise PatternError(f"a form is a dataflow pattern of TVM: got {shown(form.pattern)}")
     return tuple(sorted(pattern_operator(call) for call in call_patterns(form.pattern)))
 
 
@@ -125,7 +128,7 @@ def parse_composite(composite: str, body: relay.Expr) -> tuple[Layer, Match] | N
 
 def _parsed(pattern: Pattern, found: Match) -> Layer | None:
     """The layer of a match, with its weights in the fewest bits that hold them."""
-    layer = pattern.parse(found)
+    layer = parsed(pattern, found)
     return None if layer is None else with_least_bits(layer)
 
 

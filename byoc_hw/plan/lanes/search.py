@@ -54,6 +54,9 @@ def best_parts(
         found = [[plan for one in searches for plan in one.finished(price, most)] for price in prices]
         if any(found):
             return [min(plans, key=lambda one: one.cost).ordered for plans in found if plans]
+    if all(one.library for one in chip.accelerators):  # nothing else can stop them
+        rule = "an output that is a reshape of an input, or of what others read, is copied by a DMA"
+        raise PlanError(f"{region.graph.name}: {rule}: libraries alone have none")
     names = ", ".join(one.name for one in chip.accelerators)
     raise PlanError(f"{region.graph.name}: each layer has a plan on one of {names}: one has none")
 

@@ -213,8 +213,13 @@ class WorkBuilder:
                     self.add(unit)
 
     def whole_memory(self) -> int:
-        """The bytes of local activation memory, rounded down so that the next chunk stays aligned."""
-        return self.accelerator.activation_memory // self.accelerator.dma_alignment * self.accelerator.dma_alignment
+        """The bytes of local activation memory, rounded down so that the next chunk stays aligned. `PlanError` without
+        any."""
+        nbytes = self.accelerator.whole_words(self.accelerator.activation_memory)
+        if not nbytes:
+            word, memory = self.accelerator.dma_alignment, self.accelerator.activation_memory
+            raise PlanError(f"local activation memory has at least a word of the DMA, {word} bytes: got {memory}")
+        return nbytes
 
 
 JobShape = tuple[int, Extents, Extents, Pair]

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import tvm
 from relax_samples import convolution, module, real, stored
 from tvm import relax
 
@@ -222,3 +223,99 @@ def test_layers_have_the_same_bits_on_the_host(case, tmp_path):
     kernels = alone.directory / "src" / "m_kernels.c"
     float_loops = host_source(alone) if (alone.directory / "src" / "m_host.c").exists() else ""
     assert "float" not in float_loops + (kernels.read_text() if kernels.exists() else "")
+
+
+NARROW = {
+    "sum": lambda x: relax.op.add(x, x),
+    "product": lambda x: relax.op.multiply(x, x),
+    "shift": lambda x: relax.op.left_shift(x, relax.const(np.array(2, str(x.ty.dtype)))),
+    "complement": relax.op.bitwise_not,
+    "another sign": lambda x: relax.op.astype(x, OTHER_SIGN[str(x.ty.dtype)]),
+    "fewer bits": lambda x: relax.op.astype(relax.op.multiply(relax.op.astype(x, "int32"), relax.const(7)), "int8"),
+}
+OTHER_SIGN = {"int8": "uint8", "uint8": "int8", "int16": "uint16", "uint16": "int16"}
+
+
+@pytest.mark.parametrize("dtype", OTHER_SIGN)
+def test_narrow_integers_have_the_bits_of_their_type_where_more_is_computed_of_them(dtype, tmp_path):
+    """A division by 3 shows the sign, and what overflows."""
+
+    def divided(value):
+        return relax.op.floor_divide(value, relax.const(np.array(3, str(value.ty.dtype))))
+
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((256,), dtype))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            made = [builder.emit(compute(x)) for compute in NARROW.values()]
+            result = builder.emit_output(relax.Tuple([builder.emit(divided(one)) for one in made]))
+        builder.emit_func_output(result)
+    limits = np.iinfo(dtype)
+    given = np.linspace(limits.min, limits.max, 256).round().astype(dtype)
+    with np.errstate(over="ignore"):
+        two = np.array(2, dtype)
+        wanted = [given + given, given * given, given << two, ~given, given.astype(OTHER_SIGN[dtype])]
+        wanted.append((given.astype("int32") * 7).astype("int8"))
+    project = built(tvm.IRModule({"main": builder.get()["main"]}), tmp_path)
+    found = project.run([given], toolchain=byoc_hw.Toolchain(cflags="-O1 -fsanitize=undefined")).outputs
+    for name, one, other in zip(NARROW, found, wanted, strict=True):
+        np.testing.assert_array_equal(one, other // np.array(3, other.dtype), err_msg=name)
+
+
+def test_a_sum_of_narrow_integers_that_is_stored_is_computed_as_it_is(tmp_path):
+    assert "(int8_t)(" not in host_source(built(module(lambda x: relax.op.add(x, x), SHAPE), tmp_path))
+
+
+def test_outputs_in_nested_tuples_are_all_written(tmp_path):
+    """Also all results of an operator that has several."""
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType(SHAPE, "int8"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            halves, twice = builder.emit(relax.op.split(x, [1], axis=3)), builder.emit(relax.op.add(x, x))
+            inner = builder.emit(relax.Tuple([twice, halves]))
+            result = builder.emit_output(relax.Tuple([x, relax.Tuple([inner, twice])]))
+        builder.emit_func_output(result)
+    project = built(tvm.IRModule({"main": builder.get()["main"]}), tmp_path)
+    one = given()
+    wanted = [one, one + one, one[..., :1], one[..., 1:], one + one]
+    for found, value in zip(project.run([one]).outputs, wanted, strict=True):
+        np.testing.assert_array_equal(found, value)
+
+
+NAMES = ("a/b", "a_b", "x y", "0", 'q"', "arena", "bool", "NULL", "int8_t", "expf", "int", "*/", "\n")
+
+
+def test_inputs_have_any_names(tmp_path):
+    """The host's functions have parameters of these names, as far as C takes them."""
+    inputs = [relax.Var(name, relax.TensorType((2, 3), "float32")) for name in NAMES]
+    builder = relax.BlockBuilder()
+    with builder.function("main", inputs):
+        with builder.dataflow():
+            value = inputs[0]
+            for one in inputs[1:]:
+                value = builder.emit(relax.op.subtract(value, relax.op.exp(one)))
+            result = builder.emit_output(value)
+        builder.emit_func_output(result)
+    given = [np.full((2, 3), place / 8, "float32") for place in range(len(NAMES))]
+    found = built(tvm.IRModule({"main": builder.get()["main"]}), tmp_path).run(given).outputs[0]
+    np.testing.assert_allclose(found, given[0] - sum(map(np.exp, given[1:])), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (np.ones(3, "int8"), r"params: w: shape is \(2,\): got \(3,\)"),
+        (np.ones(2, "float32"), "params: w: dtype is int8: got float32"),
+        ([1, 2], r"params: w is an array: got \[1, 2\]"),
+    ],
+)
+def test_weights_that_are_none_are_refused(value, message):
+    x, w = (relax.Var(name, relax.TensorType((2,), "int8")) for name in "xw")
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x, w]):
+        with builder.dataflow():
+            result = builder.emit_output(relax.op.add(x, w))
+        builder.emit_func_output(result)
+    with pytest.raises(byoc_hw.InvalidInput, match=message):
+        byoc_hw.partition_for_hwlib(tvm.IRModule({"main": builder.get()["main"]}), {"w": value})

@@ -332,6 +332,10 @@ def test_a_library_alone_runs_a_region():
     assert plan.cycles == sum(2 * elements(layer) for layer in layers if layer.kind != "reshape")
     with pytest.raises(PlanError, match="an output is copied by a DMA: libraries alone have none"):
         plan_region(replace(graph, outputs=(layers[-1].ofm, value)), chip)
+    with pytest.raises(
+        PlanError, match=r"a reshape .* of what others read, is copied by a DMA: libraries alone have none"
+    ):
+        plan_region(replace(graph, outputs=(layers[2].ofm, layers[1].ofm)), chip)
 
 
 def test_a_reshape_of_what_others_read_too_is_copied_by_a_dma():
