@@ -1,17 +1,6 @@
 """Relay models to bare-metal C projects for a neural accelerator: a TVM BYOC extension."""
 
-from byoc_hw.accelerator import (
-    DIANA_DIGITAL,
-    DSP,
-    REFERENCE,
-    SMALL,
-    Accelerator,
-    Library,
-    LibraryCall,
-    Limits,
-    Operands,
-    TuningSpace,
-)
+from byoc_hw.accelerator import DIANA_DIGITAL, DSP, REFERENCE, SMALL, Accelerator, TuningSpace
 from byoc_hw.accelerator_file import load_accelerator, save_accelerator
 from byoc_hw.compiler import (
     build,
@@ -35,6 +24,8 @@ from byoc_hw.errors import (
     Unsupported,
 )
 from byoc_hw.exploration import what_if
+from byoc_hw.library import Library, LibraryCall, Operands
+from byoc_hw.limits import Limits
 from byoc_hw.mesh.built_mesh import MeshProject, MeshResult
 from byoc_hw.mesh.events import Simulation, simulate
 from byoc_hw.mesh.machine import MESH_7296, Link, Mesh

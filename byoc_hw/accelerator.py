@@ -1,4 +1,4 @@
-"""The hardware description: the array, its memories, the limits of each layer kind, and costs.
+"""The hardware description: the array, its memories and costs, with the limits of each layer kind (`limits.py`).
 
 All parameters of a chip are fields of an `Accelerator` value. The limit checks, the planner and the
 generated configuration of the simulator read them. Another chip is another `Accelerator` value.
@@ -6,17 +6,14 @@ generated configuration of the simulator read them. Another chip is another `Acc
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, lru_cache
 from math import lcm
-from pathlib import Path
 from typing import Any, get_args
 
-import numpy as np
-
 from byoc_hw.arguments import (
+    asked,
     check_flag,
     check_number,
     check_one_of,
@@ -25,27 +22,15 @@ from byoc_hw.arguments import (
     shown,
     with_plain_numbers,
 )
-from byoc_hw.errors import ByocHwError, InvalidInput
-from byoc_hw.graph import (
-    LAYER_KINDS,
-    Add,
-    Convolution,
-    DepthwiseConv2d,
-    Gather,
-    Layer,
-    MatMul,
-    Mul,
-    Ordering,
-    Pool2d,
-    Suppression,
-    Weighted,
-    Whole,
-)
+from byoc_hw.errors import InvalidInput
+from byoc_hw.graph import LAYER_KINDS, Gather, Layer, Ordering, Suppression, Weighted, Whole
 from byoc_hw.html_tables import table_html
-from byoc_hw.integers import ceil_div, even_size
+from byoc_hw.integers import LARGEST_INT32, ceil_div
+from byoc_hw.library import Library
+from byoc_hw.limits import DEFAULT_LIMITS, Check, Limits, Rule
+from byoc_hw.names import is_c_name
 from byoc_hw.program import ORDERED_TYPES
-from byoc_hw.ratios import is_shift, ratios
-from byoc_hw.tensor import DTYPES, Array, Padding, Pair, Rounding
+from byoc_hw.tensor import Rounding
 
 KIB = 1024
 
@@ -55,476 +40,6 @@ ROUNDINGS: Mapping[str, Rounding] = {"relay": "upward", "tflite": "tflite"}
 "relay" is TVM's own golden semantics; with "tflite" offloaded layers follow TFLite's reference
 integer kernels.
 """
-
-# ---------------------------------------------------------------- limits
-
-
-@dataclass(frozen=True)
-class Check:
-    """The result of one rule for one layer: the value found, and whether the rule allows it."""
-
-    found: object
-    allowed: bool
-
-
-@dataclass(frozen=True)
-class Rule:
-    """A limit. `text` serves as error message and in the table of supported operators."""
-
-    text: str
-    check: Callable[[Any], Check]
-
-
-WEIGHT_BITS = (8, 4, 2)
-"""The widths that weights can have."""
-
-MOST_KERNEL = 255
-"""The most rows or columns of a kernel: the descriptors hold them as a byte."""
-
-
-@dataclass(frozen=True)
-class KernelPart:
-    """What a job sums over of a kernel: `height` rows and `width` columns, from `row` and `column` on."""
-
-    row: int
-    column: int
-    height: int
-    width: int
-
-    @property
-    def size(self) -> Pair:
-        """Its rows and columns, as a kernel of its own."""
-        return self.height, self.width
-
-    def padding(self, layer: Any) -> Padding:
-        """A layer's padding around the windows of the part: below 0 for input that they do not see."""
-        (height, width), (down, across) = layer.kernel, layer.dilation
-        top, left, bottom, right = layer.padding
-        return (
-            top - self.row * down,
-            left - self.column * across,
-            bottom - (height - self.row - self.height) * down,
-            right - (width - self.column - self.width) * across,
-        )
-
-
-@dataclass(frozen=True)
-class Limits:
-    """The hardware limits of one layer kind. A limit that is None does not apply to the kind.
-
-    `batches` of a dense layer are the numbers of its rows; `groups` says whether a convolution may have several.
-    With `wide_padding` a window may lie in padding only; with `broadcast` the second input of an element-wise layer
-    may be one value for each channel, or one value. With `kernel_parts` several jobs, each over a part of a
-    convolution's kernel, compute one of more than `max_kernel`: they add up their sums, of depthwise layers too.
-    """
-
-    max_kernel: tuple[int, int] | None = None
-    """The most rows and columns of a kernel."""
-    strides: tuple[int, ...] | None = None
-    """The strides that it takes."""
-    dilations: tuple[int, ...] | None = (1,)
-    """The dilations that it takes."""
-    batches: tuple[int, ...] | None = (1,)
-    """The batch sizes; of a dense layer the numbers of its rows."""
-    activation_types: tuple[str, ...] = ("int8",)
-    """The types of inputs and output."""
-    weight_bits: tuple[int, ...] | None = None
-    """The widths in which weights can be packed."""
-    accumulator_bits: int | None = None
-    """Bits of a sum."""
-    channel_multipliers: tuple[int, ...] | None = None
-    """Of a depthwise layer, output channels for each input channel."""
-    groups: bool = False
-    """Whether a convolution may have several groups."""
-    wide_padding: bool = False
-    """Whether a window may lie in padding only."""
-    broadcast: bool = False
-    """Whether the second input of an element-wise layer may be one value for each channel, or one value."""
-    kernel_parts: bool = False
-    """Whether several jobs, each over a part of a kernel, compute a convolution of more than `max_kernel`."""
-
-    def __post_init__(self) -> None:
-        with_plain_numbers(self)
-
-    def check(self, prefix: str) -> None:
-        """Raise `InvalidInput` for a limit that is none: of the wrong type, empty, or a value that no layer has."""
-        if self.max_kernel is not None:
-            _check_numbers(f"{prefix} max_kernel", self.max_kernel, most=MOST_KERNEL)
-            if len(self.max_kernel) != 2:
-                raise InvalidInput(f"{prefix} max_kernel is rows and columns: got {self.max_kernel}")
-        for what in ("strides", "dilations", "batches", "weight_bits", "channel_multipliers"):
-            if getattr(self, what) is not None:
-                _check_numbers(f"{prefix} {what}", getattr(self, what), most=255 if what in _BYTES else None)
-        check_type(f"{prefix} activation_types", self.activation_types, tuple, "a tuple of strings")
-        if not self.activation_types:
-            raise InvalidInput(f"{prefix} activation_types has at least one type: got ()")
-        for dtype in self.activation_types:
-            check_one_of(f"{prefix} each of activation_types", dtype, DTYPES)
-        for bits in self.weight_bits or ():
-            check_one_of(f"{prefix} each of weight_bits", bits, WEIGHT_BITS)
-        for what in ("groups", "wide_padding", "broadcast", "kernel_parts"):
-            check_flag(f"{prefix} {what}", getattr(self, what))
-        if self.accumulator_bits is not None:
-            check_whole(f"{prefix} accumulator_bits", self.accumulator_bits, 1, 64)
-
-    def rules(self) -> Iterator[Rule]:
-        """The limits as rules for layers of the kind, in the order in which they are reported."""
-        if self.batches is not None:
-            yield _one_of("batch", self.batches, lambda layer: layer.ifm.shape[:1] or (1,))
-        if self.max_kernel is not None:
-            yield _kernel_at_most(self.max_kernel, self.kernel_parts)
-            yield self._padding()
-        if self.strides is not None:
-            yield _one_of("stride", self.strides, lambda layer: layer.strides)
-        if self.max_kernel is not None:
-            yield from self._dilation()
-        yield _one_of("activation type", self.activation_types, _activation_types)
-        if self.weight_bits is not None:
-            yield _one_of("weight type", ("int8",), lambda layer: (layer.weights.dtype,))
-            yield _weights_fit(self.weight_bits)
-        if self.channel_multipliers is not None:
-            yield _one_of("channel multiplier", self.channel_multipliers, _channel_multiplier)
-        if self.accumulator_bits is not None:
-            yield _sums_fit(self.accumulator_bits)
-
-    def further_rules(self, layer: Layer) -> Iterator[Rule]:
-        """What hardware of which nothing is said lacks: rules that `rules` does not list for every kind."""
-        if hasattr(layer, "padding") and self.max_kernel is None:
-            yield self._padding()
-            yield from self._dilation()
-        if not self.groups:
-            yield _ONE_GROUP
-        if not self.broadcast:
-            yield _ONE_SHAPE
-
-    def parts(self, kernel: Pair) -> tuple[KernelPart, ...]:
-        """The parts of a kernel that jobs are over, in order: as few as the array allows, of about the same size."""
-        return _parts(kernel, self.max_kernel if self.kernel_parts and self.max_kernel is not None else kernel)
-
-    def _padding(self) -> Rule:
-        return _PADDING_FITS if self.wide_padding else _padding_within(self)
-
-    def _dilation(self) -> Iterator[Rule]:
-        if self.dilations is not None:
-            yield _one_of("dilation", self.dilations, lambda layer: layer.dilation)
-
-
-_BYTES = ("strides", "dilations")
-"""Limits whose values are bytes of a descriptor."""
-
-HAL_STEPS = tuple(range(1, 32))
-"""The strides and dilations of a HAL: those that fit a mask."""
-
-_WINDOWS, _WEIGHTED = (*get_args(Convolution), Pool2d), get_args(Weighted)
-
-OF_KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {
-    "max_kernel": (_WINDOWS, "layers with windows"),
-    "strides": (_WINDOWS, "layers with windows"),
-    "weight_bits": (_WEIGHTED, "layers with weights"),
-    "accumulator_bits": ((*_WEIGHTED, Add, Mul, MatMul, Pool2d), "layers that add or multiply"),
-    "channel_multipliers": ((DepthwiseConv2d,), "depthwise convolutions"),
-    "kernel_parts": (get_args(Convolution), "convolutions"),
-}
-"""The limits that some layer kinds alone can have: their classes, and in words."""
-
-
-def _check_numbers(what: str, values: object, most: int | None = None) -> None:
-    if not isinstance(values, tuple) or not values:
-        raise InvalidInput(f"{what} is a tuple of at least one number: got {shown(values)}")
-    for value in values:
-        check_whole(f"each of {what}", value, 1, most)
-
-
-def _activation_types(layer: Layer) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(tensor.dtype for tensor in (*layer.inputs, layer.ofm)))
-
-
-@lru_cache(maxsize=1024)
-def _parts(kernel: Pair, largest: Pair) -> tuple[KernelPart, ...]:
-    rows, columns = (_pieces(extent, most) for extent, most in zip(kernel, largest, strict=True))
-    return tuple(KernelPart(row, column, height, width) for row, height in rows for column, width in columns)
-
-
-def _pieces(extent: int, most: int) -> list[tuple[int, int]]:
-    step = even_size(extent, most)
-    return [(first, min(step, extent - first)) for first in range(0, extent, step)]
-
-
-def _padding_within(limits: Limits) -> Rule:
-    """No window of a job lies in padding only."""
-
-    def check(layer: Any) -> Check:
-        for part in limits.parts(layer.kernel):
-            height, width = ((extent - 1) * step + 1 for extent, step in zip(part.size, layer.dilation, strict=True))
-            if any(pad >= (width if side % 2 else height) for side, pad in enumerate(part.padding(layer))):
-                return Check(f"{layer.padding} for {height} x {width}", False)
-        return Check("", True)
-
-    return Rule(f"padding is smaller than {'each part of ' if limits.kernel_parts else ''}the kernel", check)
-
-
-MOST_PADDING = 255
-"""The most padding on a side: the descriptors hold it as a byte."""
-
-_PADDING_FITS = Rule(
-    f"padding is at most {MOST_PADDING}", lambda layer: Check(max(layer.padding), max(layer.padding) <= MOST_PADDING)
-)
-
-
-def _channel_multiplier(layer: Layer) -> tuple[float, ...]:
-    outputs, inputs = layer.ofm.shape[-1], layer.ifm.shape[-1]
-    return (outputs // inputs if outputs % inputs == 0 else outputs / inputs,)
-
-
-def _sums_fit(bits: int) -> Rule:
-    def check(layer: Any) -> Check:
-        needed = layer.sum_bits
-        return Check(f"{needed} bits", needed <= bits)
-
-    return Rule(f"sums, before and after they are scaled, fit in {bits} bits", check)
-
-
-def _zero_points(layer: Any) -> Check:
-    tensors = [*layer.inputs, layer.ofm]
-    if hasattr(layer, "weights"):
-        tensors.append(layer.weights)
-    points = [point for tensor in tensors if tensor.quantization for point in tensor.quantization.zero_point]
-    outside = [point for point in points if not -128 <= point <= 127]
-    return Check(outside[0] if outside else "", not outside)
-
-
-_ZERO_POINTS = Rule("zero points are from -128 to 127", _zero_points)
-"""Of every kind: the descriptors hold zero points as int8."""
-
-
-def _powers_of_two(layer: Any) -> Check:
-    others = [ratio for ratio in ratios(layer) if not is_shift(ratio)]
-    return Check(f"{others[0]:g}" if others else "", not others)
-
-
-_SHIFTS = Rule("ratios of scales are powers of two", _powers_of_two)
-"""Of an array that has shifts alone."""
-
-
-_UNSIGNED_TOO = ("lookup", "reshape", "transpose", "concat", "slice", "resize")
-"""The layer kinds of which a HAL's jobs and copies take bytes as they are."""
-
-
-def _types_of_tiles(layer: Layer) -> Check:
-    types = ("int8", "uint8") if layer.kind in _UNSIGNED_TOO else ("int8",)
-    others = [dtype for dtype in _activation_types(layer) if dtype not in types]
-    return Check(others[0] if others else "", not others)
-
-
-_TYPES_OF_TILES = Rule(
-    "activation type of a HAL's tiles is int8, or uint8 where bytes are as they are", _types_of_tiles
-)
-"""Whatever the limits of the kind say: the descriptors have no type."""
-
-
-def _adds(layer: Any) -> Check:
-    subtracted = getattr(layer, "subtract", "")
-    return Check(subtracted, not subtracted)
-
-
-_SUM = Rule("its call subtracts no input", _adds)
-"""Of the calls of a library that only add."""
-
-_ONE_GROUP = Rule("groups are 1", lambda layer: Check(groups := getattr(layer, "groups", 1), groups == 1))
-
-
-def _one_shape(layer: Any) -> Check:
-    shapes = " and ".join(str(tensor.shape) for tensor in layer.inputs)
-    return Check(shapes, not getattr(layer, "broadcast", False))
-
-
-_ONE_SHAPE = Rule("both inputs have one shape", _one_shape)
-
-
-def _one_of(what: str, allowed: Sequence[object], values: Callable[[Any], Sequence[object]]) -> Rule:
-    choice = f"one of {', '.join(map(str, allowed))}" if len(allowed) > 1 else str(allowed[0])
-
-    def check(layer: Layer) -> Check:
-        found = values(layer)
-        shown = found[0] if len(set(found)) == 1 else " x ".join(map(str, found))
-        return Check(shown, all(value in allowed for value in found))
-
-    return Rule(f"{what} is {choice}", check)
-
-
-def _weights_fit(widths: Sequence[int]) -> Rule:
-    text = _one_of("weight bits", widths, lambda layer: ()).text
-    return Rule(text, lambda layer: Check(layer.weights.bits, layer.weights.bits <= max(widths)))
-
-
-def _kernel_at_most(largest: Pair, parts: bool) -> Rule:
-    rows, columns = (MOST_KERNEL, MOST_KERNEL) if parts else largest
-    cut = f", in parts of at most {largest[0]} x {largest[1]}" if parts else ""
-
-    def check(layer: Any) -> Check:
-        height, width = layer.kernel
-        return Check(f"{height} x {width}", height <= rows and width <= columns)
-
-    return Rule(f"kernel is at most {rows} x {columns}{cut}", check)
-
-
-# ---------------------------------------------------------------- a vendor library, layer by layer
-
-
-@dataclass(frozen=True)
-class Operands:
-    """The C expressions of one call's operands, for `LibraryCall.arguments`.
-
-    `inputs` and `output` are pointers to activations, `weights` to what `pack` returned (None for a
-    layer without weights), `parameters` maps each name that `parameters` returned to its array,
-    `workspace` is a pointer into the arena (None where no bytes were asked for).
-    """
-
-    inputs: tuple[str, ...]
-    output: str
-    weights: str | None
-    parameters: Mapping[str, str]
-    workspace: str | None
-
-
-@dataclass(frozen=True)
-class LibraryCall:
-    """One layer kind on a vendor library: the C function and how to call it.
-
-    `arguments` returns the C arguments for a layer and its operands, in the function's order;
-    `pack(layer)` the weights in the library's layout, `parameters(layer)` constant arrays that depend
-    on the weights, `workspace(layer)` the bytes of scratch, `cycles(layer)` the cycles that the call takes on the
-    library's engine. All run at compile time. The C function returns 0, or a status of its own that is passed on to
-    the caller. In a `Library` with `wait` it starts the layer, and has a `uint32_t *token` behind the `arguments`.
-    """
-
-    function: str
-    """The C function."""
-    arguments: Callable[[Any, Operands], Sequence[str]]
-    """Of the layer and its operands: the C arguments, in the function's order."""
-    pack: Callable[[Any], Array] | None = None
-    """Of the layer: its weights in the library's layout."""
-    parameters: Callable[[Any], Mapping[str, Array]] = field(default=lambda layer: {})
-    """Of the layer: constant arrays that depend on its weights, by name."""
-    workspace: Callable[[Any], int] = field(default=lambda layer: 0)
-    """Of the layer: bytes of scratch."""
-    cycles: Callable[[Any], int] | None = None
-    """Of the layer: the cycles of the call on the library's engine."""
-    subtracts: bool = False
-    """Of `add`: whether it also subtracts the input that `layer.subtract` names."""
-
-    def check(self, kind: str) -> None:
-        """Raise `InvalidInput` for a field that none of a call of this layer kind can be."""
-        if not _is_c_name(self.function):
-            raise InvalidInput(f"library: function of {kind} is the name of a C function: got {shown(self.function)}")
-        for what in ("arguments", "pack", "parameters", "workspace", "cycles"):
-            function, optional = getattr(self, what), what in ("pack", "cycles")
-            if not (callable(function) or (function is None and optional)):
-                rule = f"library: {what} of {kind} is a function of the layer{', or None' * optional}"
-                raise InvalidInput(f"{rule}: got {shown(function)}")
-        check_flag(f"library: subtracts of {kind}", self.subtracts)
-
-    def arguments_of(self, layer: Layer, operands: Operands) -> list[str]:
-        """The C arguments for a layer. `InvalidInput` for what are none, as of the three below."""
-        found = self._asked("arguments", layer, operands)
-        if isinstance(found, str) or not isinstance(found, Sequence) or not all(isinstance(one, str) for one in found):
-            raise InvalidInput(f"{_of(layer, 'arguments')} are texts of C expressions: got {shown(found)}")
-        return list(found)
-
-    def weights_of(self, layer: Layer) -> Array | None:
-        """The weights of a layer as the library has them, None for one without."""
-        weights = getattr(layer, "weights", None)
-        if self.pack is None:
-            return None if weights is None else weights.data
-        found = self._asked("pack", layer)
-        check_type(_of(layer, "pack"), found, np.ndarray, "an array")
-        return found  # type: ignore[no-any-return]
-
-    def parameters_of(self, layer: Layer) -> dict[str, Array]:
-        """The constant arrays of a layer by name."""
-        found = self._asked("parameters", layer)
-        check_type(_of(layer, "parameters"), found, Mapping, "a mapping of names to arrays")
-        for name in found:
-            check_type(f"{_of(layer, 'parameters')}: each name", name, str, "a string")
-        return {name: np.asarray(values) for name, values in found.items()}
-
-    def workspace_of(self, layer: Layer) -> int:
-        """The bytes of scratch of a layer."""
-        found = self._asked("workspace", layer)
-        check_whole(_of(layer, "workspace"), found, 0, _MOST)
-        return int(found)
-
-    def _asked(self, what: str, layer: Layer, *others: object) -> Any:
-        return asked(_of(layer, what), getattr(self, what), layer, *others)
-
-
-def _of(layer: Layer, what: str) -> str:
-    return f"library: {what} of {layer.kind} {layer.name}"
-
-
-def _is_c_name(name: object) -> bool:
-    return isinstance(name, str) and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) is not None
-
-
-def asked(what: str, function: Callable[..., Any], *arguments: object) -> Any:
-    """What a function of the caller's returns. `InvalidInput` with its error where it fails."""
-    try:
-        return function(*arguments)
-    except ByocHwError:
-        raise
-    except Exception as error:
-        raise InvalidInput(f"{what}: {type(error).__name__}: {error}") from error
-
-
-@dataclass(frozen=True)
-class Library:
-    """A vendor library of whole-layer calls: its header, its C sources and a call for each kind.
-
-    `header` is included by name; it and `sources` are copied into the project.
-
-    Without `wait` each call returns when its layer is done. With `wait` each one starts its layer, and writes a
-    token, which is not 0, if it returns 0. Layers that were started run one after the other, so that one may read
-    what an earlier one writes. `int32_t wait(uint32_t token)` returns when that layer is done, with all that were
-    started before it: 0, or a status where any of them failed. `int32_t done(uint32_t token, uint8_t *done)` says
-    without waiting whether that is so; with 1 in `*done` it was waited for. `wait` and `done` are names of C functions.
-    """
-
-    header: Path
-    """The header, which is included by name."""
-    sources: tuple[Path, ...]
-    """The C sources, copied into the project with the header."""
-    calls: Mapping[str, LibraryCall]
-    """The call of each layer kind."""
-    wait: str | None = None
-    """The C function that waits for a layer that a call has started, or None."""
-    done: str | None = None
-    """The C function that says whether such a layer is done, or None."""
-
-    def __post_init__(self) -> None:
-        check_type("library: header", self.header, Path, "a Path")
-        check_type("library: sources", self.sources, tuple, "a tuple of Paths")
-        for source in self.sources:
-            check_type("library: each of sources", source, Path, "a Path")
-        check_type("library: calls", self.calls, Mapping, "a mapping of layer kinds to LibraryCalls")
-        for kind, call in self.calls.items():
-            if kind not in LAYER_KINDS:
-                raise InvalidInput(f"library: calls are of layer kinds, {', '.join(LAYER_KINDS)}: got {shown(kind)}")
-            check_type(f"library: call of {kind}", call, LibraryCall, "a LibraryCall")
-            call.check(kind)
-        for what in ("wait", "done"):
-            name = getattr(self, what)
-            if name is not None and not _is_c_name(name):
-                raise InvalidInput(f"library: {what} is the name of a C function, or None: got {shown(name)}")
-        if self.done is not None and self.wait is None:
-            raise InvalidInput(f"library: done is of calls that are waited for: wait is None, done {self.done!r}")
-
-    def cycles(self, layer: Layer) -> int:
-        """The cycles of a layer's call; 0 for a layer without one. `InvalidInput` for a cost that is none."""
-        call = self.calls.get(layer.kind)
-        cycles = 0 if call is None or call.cycles is None else asked(_of(layer, "cycles"), call.cycles, layer)
-        check_whole(_of(layer, "cycles"), cycles, 0, _MOST)
-        return int(cycles)
-
 
 # ---------------------------------------------------------------- tuning
 
@@ -602,7 +117,7 @@ class HalInstructions:
     def check(self, prefix: str) -> None:
         """Raise `InvalidInput` for a number that none of them can be."""
         for what in ("copy", "rows", "job", "wait", "event"):
-            check_whole(f"{prefix} {what}", getattr(self, what), 0, _MOST)
+            check_whole(f"{prefix} {what}", getattr(self, what), 0, LARGEST_INT32)
 
 
 NO_INSTRUCTIONS = HalInstructions()
@@ -620,9 +135,6 @@ RESERVED_NAMES = ("default", "ccompiler")
 _LONGEST_NAME = 64
 
 _WHOLE_KINDS = tuple(cls.kind for cls in get_args(Whole))
-
-_MOST = 2**31 - 1
-"""Of any number: generated C has it in 32 bits."""
 
 _LEAST = {
     **dict.fromkeys(("array_rows", "array_columns", "depthwise_rows", "elementwise_width", "dma_width", "queue"), 1),
@@ -649,7 +161,7 @@ def check_host_cycles(prefix: str, value: object) -> None:
 def check_compiler_name(name: object) -> None:
     """Raise `InvalidInput` unless a name can be an accelerator's: a C identifier that TVM does not use itself."""
     check_type("accelerator name", name, str, "a string")
-    if not _is_c_name(name) or len(str(name)) > _LONGEST_NAME:
+    if not is_c_name(name) or len(str(name)) > _LONGEST_NAME:
         rule = f"accelerator name is a C identifier of at most {_LONGEST_NAME} characters"
         raise InvalidInput(f"{rule}: got {shown(name)}")
     if name in RESERVED_NAMES:
@@ -740,7 +252,7 @@ class Accelerator:
         if not self.label or not self.label.isprintable():
             raise InvalidInput(f"{prefix} label has at least one character, and can be printed: got {self.label!r}")
         for what, least in _LEAST.items():
-            check_whole(f"{prefix} {what}", getattr(self, what), least, _MOST_OF.get(what, _MOST))
+            check_whole(f"{prefix} {what}", getattr(self, what), least, _MOST_OF.get(what, LARGEST_INT32))
         for what in ("local_alignment", "dma_alignment"):
             alignment = getattr(self, what)
             if alignment & (alignment - 1):
@@ -782,15 +294,7 @@ class Accelerator:
         if kind not in LAYER_KINDS:
             raise InvalidInput(f"{prefix} limits are of layer kinds, {', '.join(LAYER_KINDS)}: got {shown(kind)}")
         check_type(f"{prefix} limits of {kind}", limits, Limits, "a Limits")
-        prefix = f"{prefix} limits of {kind}:"
-        limits.check(prefix)
-        for what, (classes, words) in OF_KINDS.items():
-            value = getattr(limits, what)
-            if value and not issubclass(LAYER_KINDS[kind], classes):
-                raise InvalidInput(f"{prefix} {what} is for {words}: got {value}")
-        for what in _BYTES if self.library is None else ():
-            for step in getattr(limits, what) or ():
-                check_whole(f"{prefix} each of {what}", step, 1, max(HAL_STEPS))
+        limits.check(f"{prefix} limits of {kind}:", kind, tiles=self.library is None)
 
     def _check_whole(self, prefix: str) -> None:
         check_type(f"{prefix} whole_cycles", self.whole_cycles, Mapping, "a mapping of layer kinds to functions")
@@ -818,7 +322,7 @@ class Accelerator:
             return self.library.cycles(layer)
         what = f"accelerator {self.name}: whole_cycles of {layer.kind} {layer.name}"
         cycles = asked(what, self.whole_cycles[layer.kind], layer)
-        check_whole(what, cycles, 0, _MOST)
+        check_whole(what, cycles, 0, LARGEST_INT32)
         return int(cycles)
 
     @cached_property
@@ -852,15 +356,12 @@ class Accelerator:
             kinds = ", ".join(self.limits)
             yield Rule(f"layer kind is one of {kinds}", _unknown_kind), _unknown_kind(layer)
             return
-        calls: tuple[Rule, ...] = ()
+        call = None
         if self.library is not None:  # its calls are over whole kernels
             limits = replace(limits, kernel_parts=False)
             call = self.library.calls.get(layer.kind)
-            calls = () if call is None or call.subtracts else (_SUM,)
-        shifts = (_SHIFTS,) if self.shift_only else ()
-        listed = set(_activation_types(layer)) <= set(limits.activation_types)
-        types = (_TYPES_OF_TILES,) if listed and not self.runs_whole(layer) else ()
-        for rule in (*limits.rules(), *limits.further_rules(layer), *calls, *types, _ZERO_POINTS, *shifts):
+        adds, tiles = call is not None and not call.subtracts, not self.runs_whole(layer)
+        for rule in limits.all_rules(layer, tiles=tiles, adds=adds, shifts=self.shift_only):
             check = rule.check(layer)
             if not check.allowed:
                 yield rule, check
@@ -890,42 +391,6 @@ def _size(nbytes: int) -> str:
 def _unknown_kind(layer: Layer) -> Check:
     return Check(layer.kind, False)
 
-
-DEFAULT_LIMITS: Mapping[str, Limits] = {
-    "conv2d": Limits(
-        max_kernel=(11, 11),
-        strides=(1, 2),
-        dilations=(1, 2),
-        weight_bits=(8, 4, 2),
-        accumulator_bits=32,
-        groups=True,
-        wide_padding=True,
-        kernel_parts=True,
-    ),
-    "depthwise_conv2d": Limits(
-        max_kernel=(11, 11),
-        strides=(1, 2),
-        dilations=(1, 2),
-        weight_bits=(8, 4, 2),
-        accumulator_bits=32,
-        channel_multipliers=(1,),
-        wide_padding=True,
-        kernel_parts=True,
-    ),
-    "dense": Limits(batches=None, weight_bits=(8, 4, 2), accumulator_bits=32),
-    "add": Limits(accumulator_bits=32, broadcast=True),
-    "mul": Limits(accumulator_bits=32, broadcast=True),
-    "matmul": Limits(batches=None, accumulator_bits=32),
-    "pool2d": Limits(max_kernel=(32, 32), strides=(1, 2), accumulator_bits=32, wide_padding=True),
-    "softmax": Limits(batches=None),
-    "lookup": Limits(batches=None, activation_types=("int8", "uint8")),
-    "reshape": Limits(batches=None),
-    "transpose": Limits(batches=None),
-    "concat": Limits(batches=None),
-    "slice": Limits(batches=None),
-    "pad": Limits(batches=None),
-    "resize": Limits(),
-}
 
 REFERENCE = Accelerator(roundings=("upward", "tflite"), packed_rows=True)
 """The accelerator that the simulator implements by default, with DIANA's published figures.

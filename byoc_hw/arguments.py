@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
-from byoc_hw.errors import InvalidInput
+from byoc_hw.errors import ByocHwError, InvalidInput
 
 _LONGEST = 60
 
@@ -67,3 +68,13 @@ def check_number(what: str, value: object, *, positive: bool, most: float = math
         raise InvalidInput(f"{what} is a finite number {least}: got {shown(value)}")
     if value > most:  # type: ignore[operator]
         raise InvalidInput(f"{what} is at most {most}: got {value}")
+
+
+def asked(what: str, function: Callable[..., Any], *arguments: object) -> Any:
+    """What a function of the caller's returns. `InvalidInput` with its error where it fails."""
+    try:
+        return function(*arguments)
+    except ByocHwError:
+        raise
+    except Exception as error:
+        raise InvalidInput(f"{what}: {type(error).__name__}: {error}") from error

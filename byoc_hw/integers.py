@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+LARGEST_INT32 = 2**31 - 1
+"""Of any number that generated C has in 32 bits."""
+
 
 def ceil_div(value: int, divisor: int) -> int:
     """`value / divisor`, rounded up."""

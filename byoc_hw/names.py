@@ -1,7 +1,8 @@
-"""Names that differ: of inputs, layers, C identifiers and files."""
+"""Names: C identifiers, and names that differ, of inputs, layers, C identifiers and files."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 
 
@@ -29,3 +30,8 @@ def distinct(
         used.add(same(candidate))
         chosen.append(candidate)
     return chosen
+
+
+def is_c_name(name: object) -> bool:
+    """Whether a value can be the name of something in C."""
+    return isinstance(name, str) and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) is not None

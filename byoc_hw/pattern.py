@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from byoc_hw.accelerator import Check, Rule
 from byoc_hw.arguments import shown
 from byoc_hw.errors import ByocHwError, PatternError
 from byoc_hw.graph import Layer, Softmax
 from byoc_hw.host_costs import host_instructions
+from byoc_hw.limits import Check, Rule
 from byoc_hw.soc import Hardware
 
 __all__ = ["BrokenRule", "Check", "Form", "NotALayer", "Pattern", "Rejection", "limit", "patterns", "register_pattern"]

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from byoc_hw.accelerator import KIB, Accelerator, Check, Library, Limits, Rule, check_compiler_name, check_host_cycles
+from byoc_hw.accelerator import KIB, Accelerator, check_compiler_name, check_host_cycles
 from byoc_hw.arguments import check_type, check_whole, shown, with_plain_numbers
 from byoc_hw.errors import InvalidInput
 from byoc_hw.graph import Layer
 from byoc_hw.html_tables import table_html
+from byoc_hw.library import Library
+from byoc_hw.limits import Check, Limits, Rule
 from byoc_hw.objective import HOST
 
 _MOST_ACCELERATORS = 16

@@ -10,9 +10,11 @@ from relay_samples import Conv, Dense, Pool, module, variable
 from tvm import relay
 
 import byoc_hw
-from byoc_hw.accelerator import DEFAULT_LIMITS, REFERENCE, HalInstructions, Library, LibraryCall, Limits, TuningSpace
+from byoc_hw.accelerator import REFERENCE, HalInstructions, TuningSpace
 from byoc_hw.errors import InvalidInput
 from byoc_hw.graph import Add
+from byoc_hw.library import Library, LibraryCall
+from byoc_hw.limits import DEFAULT_LIMITS, Limits
 from byoc_hw.tensor import Tensor
 
 REFUSED = {

@@ -8,9 +8,10 @@ from relay_samples import Dense
 
 import byoc_hw
 from byoc_hw import build, check_operator, explain, partition_for_hwlib, pattern_table, tune, validate
-from byoc_hw.accelerator import REFERENCE, HalInstructions, Limits, TuningSpace
+from byoc_hw.accelerator import REFERENCE, HalInstructions, TuningSpace
 from byoc_hw.compiler import region_graphs
 from byoc_hw.errors import InvalidInput
+from byoc_hw.limits import Limits
 from byoc_hw.mesh.machine import Link, Mesh
 from byoc_hw.soc import Soc
 

@@ -12,10 +12,11 @@ from relay_samples import Conv, Dense, Pool
 
 import byoc_hw
 from byoc_hw import exploration
-from byoc_hw.accelerator import REFERENCE, SMALL, Library
+from byoc_hw.accelerator import REFERENCE, SMALL
 from byoc_hw.demo import model_path
 from byoc_hw.errors import InvalidInput
 from byoc_hw.exploration import changed, what_if
+from byoc_hw.library import Library
 from byoc_hw.report.variations import METRICS, Exploration, Variation
 
 GRID = {"activation_memory": (1024, 32768), "dma_width": (2, 8), "array": ((4, 4), (16, 16))}

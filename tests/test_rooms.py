@@ -12,7 +12,19 @@ PATTERNS = PACKAGE.parent / "patterns"
 ROOMS = ["quantization", "frontend", "params", "plan", "hwlib", "emit", "run", "report", "mesh"]
 FOR_ALL = {
     *("errors", "arguments", "schema", "whole_file", "integers", "names"),
-    *("tensor", "accelerator", "accelerator_file", "soc", "graph", "graph_text", "ratios", "program", "version"),
+    *(
+        "tensor",
+        "limits",
+        "library",
+        "accelerator",
+        "accelerator_file",
+        "soc",
+        "graph",
+        "graph_text",
+        "ratios",
+        "program",
+        "version",
+    ),
     *("objective", "host_costs", "host_cost_table", "html_tables", "padding", "garbage"),
 }
 WIRING = {

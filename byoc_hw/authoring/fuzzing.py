@@ -10,8 +10,8 @@ import numpy as np
 import tvm
 from tvm import relay
 
-from byoc_hw.accelerator import REFERENCE, asked
-from byoc_hw.arguments import check_whole
+from byoc_hw.accelerator import REFERENCE
+from byoc_hw.arguments import asked, check_whole
 from byoc_hw.authoring.knobs import ANY, Edge, Knobs, edges
 from byoc_hw.authoring.operators import Maker
 from byoc_hw.authoring.testing import QUICK, inputs_of, together

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
-from byoc_hw.accelerator import MOST_KERNEL, MOST_PADDING, Limits
+from byoc_hw.limits import MOST_KERNEL, MOST_PADDING, Limits
 from byoc_hw.tensor import Pair
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from byoc_hw.accelerator import Library, Operands
 from byoc_hw.emit import c
 from byoc_hw.emit.numbering import number_region
 from byoc_hw.emit.weight_file import ConstantArray
 from byoc_hw.graph import Graph
+from byoc_hw.library import Library, Operands
 from byoc_hw.plan.library import LibraryPlan
 from byoc_hw.plan.library_layer import LibraryLayer
 from byoc_hw.tensor import Tensor

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from byoc_hw.accelerator import Accelerator, Limits
+from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Layer, Pool2d
+from byoc_hw.limits import Limits
 
 _ANY = Limits(dilations=None, batches=None, accumulator_bits=32, wide_padding=True, broadcast=True)
 _WEIGHTED = replace(_ANY, weight_bits=(8, 4, 2), groups=True)

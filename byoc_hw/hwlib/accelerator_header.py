@@ -12,9 +12,10 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from byoc_hw.accelerator import HAL_STEPS, WEIGHT_BITS, Accelerator, Limits
+from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import InvalidInput
 from byoc_hw.graph import LAYER_KINDS, BasePairwise, Convolution, Dense, Moving, Weighted
+from byoc_hw.limits import HAL_STEPS, WEIGHT_BITS, Limits
 
 ACCELERATOR_HEADER = "hwlib_accelerator.h"
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from byoc_hw.errors import InvalidInput
 from byoc_hw.integers import ceil_div
+from byoc_hw.limits import WEIGHT_BITS
 from byoc_hw.params.requantize import Scale
 
 Integers = npt.NDArray[np.integer[Any]]
@@ -20,7 +21,6 @@ PARAMS_BYTES = 12
 MAX_LEFT = 31
 
 _PARAMS = np.dtype([("bias", "<i4"), ("multiplier", "<i4"), ("left", "u1"), ("right", "u1"), ("reserved", "<u2")])
-_WEIGHT_BITS = (8, 4, 2)
 
 
 def packed_channel_bytes(elements: int, bits: int) -> int:
@@ -33,7 +33,7 @@ def pack(weights: Integers, bits: int) -> bytes:
 
     Raises `InvalidInput` for a value that does not fit, or a width other than 8, 4 and 2.
     """
-    if bits not in _WEIGHT_BITS:
+    if bits not in WEIGHT_BITS:
         raise InvalidInput(f"weights have 8, 4 or 2 bits: got {bits}")
     _check_range(weights, bits)
     channels = weights.reshape(len(weights), -1).astype(np.int8).view(np.uint8)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from byoc_hw.accelerator import LibraryCall
 from byoc_hw.errors import Unsupported
 from byoc_hw.graph import Layer, Reshape
+from byoc_hw.library import LibraryCall
 from byoc_hw.tensor import Array
 
 

@@ -9,7 +9,6 @@ from tvm.relay.dataflow_pattern import is_op, wildcard
 
 from byoc_hw import DIANA_DIGITAL, DSP, REFERENCE, SMALL, Soc
 from byoc_hw import __main__ as cli
-from byoc_hw.accelerator import Limits, Rule
 from byoc_hw.authoring.fuzzing import check_pattern
 from byoc_hw.authoring.new_pattern import new_pattern
 from byoc_hw.authoring.operators import known_operators
@@ -19,6 +18,7 @@ from byoc_hw.frontend.relay import read
 from byoc_hw.frontend.relay.match import call_patterns, pattern_operator
 from byoc_hw.frontend.relay.table import load_patterns
 from byoc_hw.graph import Pool2d
+from byoc_hw.limits import Limits, Rule
 from byoc_hw.pattern import Check, Form, limit, patterns, register_pattern, unregister_pattern
 
 load_patterns()

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from byoc_hw.accelerator import REFERENCE, Library, LibraryCall, Limits, Operands
+from byoc_hw.accelerator import REFERENCE
 from byoc_hw.graph import Add, Conv2d, Dense
+from byoc_hw.library import Library, LibraryCall, Operands
+from byoc_hw.limits import Limits
 from byoc_hw.params.requantize import add_scales, folded_bias, sum_scales, weight_values, zero_point
 
 HERE = Path(__file__).parent / "vendor"

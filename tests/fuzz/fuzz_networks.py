@@ -12,8 +12,9 @@ from fuzz_oracle import expected
 from relay_samples import Add, Conv, Dense, Mul, Pool, Quantized, Sample, Subtract, module, variable
 from tvm import relay
 
-from byoc_hw.accelerator import DEFAULT_LIMITS, DIANA_DIGITAL, REFERENCE, SMALL, Accelerator, Limits, TuningSpace
+from byoc_hw.accelerator import DIANA_DIGITAL, REFERENCE, SMALL, Accelerator, TuningSpace
 from byoc_hw.graph import output_extent
+from byoc_hw.limits import DEFAULT_LIMITS, Limits
 
 ZERO_POINTS = [-128, -3, 0, 5, 127]
 CHANNELS = [1, 2, 3, 5, 8, 16, 17, 33]

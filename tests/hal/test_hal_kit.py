@@ -11,8 +11,9 @@ from pathlib import Path
 import planted as planted_faults
 import pytest
 
-from byoc_hw.accelerator import DSP, KIB, REFERENCE, SMALL, Limits
+from byoc_hw.accelerator import DSP, KIB, REFERENCE, SMALL
 from byoc_hw.errors import InvalidInput, RunError
+from byoc_hw.limits import Limits
 from byoc_hw.run.hal_test import HalReport, hal_test, run_kit, write_kit
 from byoc_hw.run.new_hal import new_hal
 

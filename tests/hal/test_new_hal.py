@@ -10,9 +10,11 @@ import pytest
 from hwlib_simulator import HWLIB, run_gcc
 
 import byoc_hw
-from byoc_hw.accelerator import REFERENCE, SMALL, Library, Limits
+from byoc_hw.accelerator import REFERENCE, SMALL
 from byoc_hw.demo import heldout, model_path
 from byoc_hw.errors import InvalidInput, RunError
+from byoc_hw.library import Library
+from byoc_hw.limits import Limits
 from byoc_hw.run.hal_test import hal_test, write_kit
 from byoc_hw.run.new_hal import new_hal
 

@@ -12,10 +12,11 @@ import pytest
 from riscv32_tools import needs_riscv32
 
 import byoc_hw
-from byoc_hw.accelerator import REFERENCE, REGISTERS, SMALL, Limits
+from byoc_hw.accelerator import REFERENCE, REGISTERS, SMALL
 from byoc_hw.demo import heldout, model_path
 from byoc_hw.errors import InvalidInput, RunError
 from byoc_hw.hwlib.sim_config import sim_config
+from byoc_hw.limits import Limits
 from byoc_hw.run.hal_test import hal_test, write_kit
 from byoc_hw.run.new_hal import new_hal
 from byoc_hw.soc import Soc

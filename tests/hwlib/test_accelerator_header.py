@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 from hwlib_simulator import CONV2D, MUL, run_gcc
 
-from byoc_hw.accelerator import REFERENCE, SMALL, Library, Limits
+from byoc_hw.accelerator import REFERENCE, SMALL
 from byoc_hw.errors import InvalidInput
 from byoc_hw.hwlib.accelerator_header import accelerator_header
 from byoc_hw.hwlib.sim_config import sim_config
+from byoc_hw.library import Library
+from byoc_hw.limits import Limits
 
 
 def test_writes_the_numbers_of_the_accelerator():

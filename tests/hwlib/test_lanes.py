@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from hwlib_simulator import HERE, HWLIB, SANITIZED, STRICT, run_gcc
 
-from byoc_hw.accelerator import REFERENCE, Library
+from byoc_hw.accelerator import REFERENCE
 from byoc_hw.hwlib.accelerator_header import accelerator_header
 from byoc_hw.hwlib.library_header import library_header
 from byoc_hw.hwlib.names_header import names_header
 from byoc_hw.hwlib.sim_config import sim_config
+from byoc_hw.library import Library
 
 TESTS = re.findall(r"TEST\((\w+)\),", (HERE / "lanes.c").read_text())
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from hwlib_simulator import HWLIB, SANITIZED, STRICT, run_gcc
 
-from byoc_hw.accelerator import REFERENCE, Library
+from byoc_hw.accelerator import REFERENCE
 from byoc_hw.hwlib.library_header import library_header, library_sim_config
+from byoc_hw.library import Library
 
 VENDOR = """
 #include <stdint.h>

@@ -13,7 +13,7 @@ from math import prod
 
 from typing_extensions import assert_never
 
-from byoc_hw.accelerator import MOST_PADDING, Accelerator, KernelPart, Limits
+from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import (
     Add,
@@ -39,6 +39,7 @@ from byoc_hw.graph import (
     Weighted,
 )
 from byoc_hw.integers import ceil_div
+from byoc_hw.limits import MOST_PADDING, KernelPart, Limits
 from byoc_hw.plan.array.transfers import linear_chunks
 from byoc_hw.plan.array.window import Axis, Extents
 from byoc_hw.tensor import Pair

@@ -10,9 +10,10 @@ from itertools import accumulate
 from math import prod
 from typing import NamedTuple
 
-from byoc_hw.accelerator import Accelerator, KernelPart
+from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Layer, Weighted
 from byoc_hw.integers import ceil_div, piece_sizes, round_up
+from byoc_hw.limits import KernelPart
 from byoc_hw.params.pack import PARAMS_BYTES, packed_channel_bytes
 from byoc_hw.plan.array.cost import copy_cycles, flat, is_pointwise
 from byoc_hw.plan.array.kinds import (

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from byoc_hw.accelerator import KernelPart
 from byoc_hw.graph import Layer, Weighted
+from byoc_hw.limits import KernelPart
 from byoc_hw.plan.array.kinds import PSUM_BYTES, Window, parts_of_kernel
 from byoc_hw.plan.array.mapped import MappedGraph
 from byoc_hw.plan.array.transfers import linear_chunks

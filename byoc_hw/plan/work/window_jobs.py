@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from byoc_hw.accelerator import KernelPart
 from byoc_hw.graph import Layer, Weighted
+from byoc_hw.limits import KernelPart
 from byoc_hw.plan.array.kinds import PSUM_BYTES, Window
 from byoc_hw.plan.array.transfers import Box
 from byoc_hw.plan.array.window import Extent, Place
