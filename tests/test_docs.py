@@ -84,6 +84,7 @@ def test_the_files_that_a_new_layer_kind_changes_are_there():
 # ---------------------------------------------------------------- models
 
 
+@pytest.mark.slow
 def test_the_example_of_models_offloads_an_onnx_file(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     mobilenet().save("model.onnx")
@@ -101,6 +102,7 @@ def test_the_stages_of_planning_print_as_the_document_says(capsys):
     assert "%7         whole  held [5, 7, 8]" in out
 
 
+@pytest.mark.slow
 def test_the_example_of_a_mesh_runs():
     plan = execute(code_blocks("docs/mesh.md")[0])["plan"]
     assert plan.pes == 8

@@ -141,6 +141,7 @@ def test_the_report_has_bits_bytes_errors_and_cycles_of_each_layer():
     assert "<table>" in quantized._repr_html_()
 
 
+@pytest.mark.slow
 def test_a_width_that_the_accelerator_lacks_costs_the_next_one():
     limits = {
         kind: replace(one, weight_bits=(8, 4)) if one.weight_bits else one

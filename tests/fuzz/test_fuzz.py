@@ -72,6 +72,7 @@ def asleep():
     time.sleep(60)
 
 
+@pytest.mark.slow
 def test_the_runner_tells_what_goes_wrong(monkeypatch):
     monkeypatch.setitem(sys.modules, "fuzz_planted", SimpleNamespace(run=planted))
     said = []

@@ -193,6 +193,7 @@ def kit_of_events(tmp_path_factory):
     return Kit(tmp_path_factory.mktemp("kit_of_events"), REFERENCE, events=3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", planted_faults.EVENTS)
 def test_planted_fault_of_an_event_is_named(name, kit_of_events, tmp_path):
     fault = planted_faults.EVENTS[name]
@@ -206,6 +207,7 @@ def test_the_kit_has_as_many_events_as_a_chip():
         hal_test(events=65)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", planted_faults.WHOLE)
 def test_planted_fault_of_a_layer_without_tiles_is_named(name, tmp_path):
     fault = planted_faults.WHOLE[name]

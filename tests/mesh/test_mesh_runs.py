@@ -340,6 +340,7 @@ def test_a_latency_plan_in_as_little_memory_as_it_fits_is_built_and_runs(digits,
     assert built.validate(given, "threads").ok
 
 
+@pytest.mark.slow
 def test_regions_read_a_buffer_with_the_scales_that_they_state(tmp_path):
     """Not those that another region writes it with, or states none of."""
     x = variable((1, 4, 6, 4))

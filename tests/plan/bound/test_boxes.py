@@ -66,7 +66,7 @@ def box_of(layer, piece):
     return cut_of(layer, ROWS), its[0]
 
 
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2, 3))])
 @pytest.mark.parametrize("chip", [PAIR, TWINS, WORDS], ids=["pair", "twins", "words"])
 def test_lanes_have_boxes_of_layers_and_take_no_fewer_cycles_than_these(seed, chip):
     """What the bound takes for granted: one box of a layer for a lane, cut along one axis."""

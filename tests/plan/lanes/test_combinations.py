@@ -85,6 +85,7 @@ def test_no_plan_is_faster_than_its_beginning_says():
         assert 0 < least <= patient_order(joint_work(parts, TWINS)).cycles
 
 
+@pytest.mark.slow
 def test_many_plans_are_passed_over():
     """The plan is held against more plans than are tried."""
     every = Exhaustive(branches(), TWINS, 0)

@@ -131,6 +131,7 @@ def test_an_await_that_nobody_signals_is_named():
         lanes_timeline(replace(plan, parts=parts))
 
 
+@pytest.mark.slow
 def test_a_library_and_an_accelerator_without_events_are_the_cores():
     chips = replace(VECTOR, events=4), replace(PAIR, events=4, with_events=("dla",))
     for chip in chips:

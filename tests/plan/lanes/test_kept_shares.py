@@ -26,7 +26,7 @@ def with_and_without(chip, graph, monkeypatch):
         return plan, check_on_chip(chip, graph)
 
 
-@pytest.mark.parametrize("chip", [TWINS, WORDS], ids=["bytes", "words"])
+@pytest.mark.parametrize("chip", [pytest.param(TWINS, marks=pytest.mark.slow), WORDS], ids=["bytes", "words"])
 def test_channels_are_written_where_the_next_layer_reads_them(chip, monkeypatch):
     """Each array makes half of the channels, where its next layer needs them, and loads those of the other one."""
     samples = Samples(6)

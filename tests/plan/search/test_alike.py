@@ -64,7 +64,11 @@ def test_storages_are_named_in_the_order_of_their_first_use():
     assert layers.named(layers.plain({used[0], used[1], 0})) == {used[0], used[1]}
 
 
-@pytest.mark.parametrize("kinds", [{}, {"halos": True}, {"fine": True}], ids=["patches", "halos", "fine"])
+@pytest.mark.parametrize(
+    "kinds",
+    [{"halos": True}, *(pytest.param(one, marks=pytest.mark.slow) for one in ({}, {"fine": True}))],
+    ids=["halos", "patches", "fine"],
+)
 def test_estimates_of_groups_do_not_depend_on_what_is_known_of_others(kinds):
     """The same best groups, with their estimates, from a search that knows all others, and one that knows nothing."""
     known = Known()

@@ -86,6 +86,7 @@ def test_blocks_of_all_input_channels_leave_room_for_larger_patches(monkeypatch)
     assert found.cycles < 0.7 * own_layout(graph, tiny).cycles
 
 
+@pytest.mark.slow
 def test_tiles_that_take_turns_come_in_pieces():
     """Two tiles have no room side by side, and smaller ones would load many rows twice."""
     samples = Samples()

@@ -251,12 +251,14 @@ def test_a_region_that_is_sent_to_be_evaluated_has_all_inputs_of_a_concatenation
     assert evaluated(packed(graph, HARDWARE), choices).cycles == evaluate(graph, choices, HARDWARE)
 
 
+@pytest.mark.slow
 def test_a_plan_for_more_main_memory_than_there_is_does_not_count():
     graph, choices = residual(), choose(residual(), HARDWARE)
     assert evaluated(packed(graph, HARDWARE), choices) is not None
     assert evaluated(packed(graph, replace(HARDWARE, ram=64)), choices) is None
 
 
+@pytest.mark.slow
 def test_operations_are_cut_finely_only_in_plans_that_are_near():
     graph = residual()
     choices, problem = replace(choose(graph, HARDWARE), fine=True), packed(graph, HARDWARE)

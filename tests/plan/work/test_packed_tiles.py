@@ -77,7 +77,10 @@ def test_tiles_of_the_same_input_differ_where_their_padding_does():
     assert len(jobs(plan)) == 2
 
 
-@pytest.mark.parametrize(("width", "alignment"), [pytest.param(4, 1, marks=pytest.mark.slow), (2, 1), (4, 4)])
+@pytest.mark.parametrize(
+    ("width", "alignment"),
+    [pytest.param(4, 1, marks=pytest.mark.slow), (2, 1), pytest.param(4, 4, marks=pytest.mark.slow)],
+)
 def test_narrow_tiles_fill_the_columns_of_the_array(width, alignment):
     """Local memory holds a few pixels of many channels."""
     samples = Samples()
@@ -90,6 +93,7 @@ def test_narrow_tiles_fill_the_columns_of_the_array(width, alignment):
     check(single(layer), hardware)
 
 
+@pytest.mark.slow
 def test_a_layer_whose_weights_have_no_room_is_in_packed_tiles():
     """Stripes of it could be packed, too, but each would load all weights."""
     samples = Samples()
