@@ -1,7 +1,6 @@
 """Descriptions of hardware: what cannot be one is refused when it is made, by field, rule and value."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import tvm
@@ -12,10 +11,7 @@ from tvm import relay
 import byoc_hw
 from byoc_hw.accelerator import REFERENCE, HalInstructions, TuningSpace
 from byoc_hw.errors import InvalidInput
-from byoc_hw.graph import Add
-from byoc_hw.library import Library, LibraryCall
 from byoc_hw.limits import DEFAULT_LIMITS, Limits
-from byoc_hw.tensor import Tensor
 
 REFUSED = {
     "default": ({"name": "default"}, "accelerator name is none that TVM reserves, default, ccompiler: got 'default'"),
@@ -94,36 +90,6 @@ def test_refuses_what_no_hardware_is(change, message):
 def test_refuses_what_no_tuning_space_is(change):
     with pytest.raises(InvalidInput, match=next(iter(change))):
         TuningSpace(**change)
-
-
-def test_refuses_what_no_library_is():
-    with pytest.raises(InvalidInput, match="library: header is a Path: got 'v"):
-        Library("v.h", (), {})
-    with pytest.raises(InvalidInput, match="library: call of add is a LibraryCall: got 'vadd'"):
-        Library(Path("v.h"), (), {"add": "vadd"})
-    with pytest.raises(InvalidInput, match="library: cycles of add is a function of the layer, or None: got 5"):
-        Library(Path("v.h"), (), {"add": LibraryCall("vadd", lambda layer, operands: [], cycles=5)})
-    for change, message in (
-        ({"function": "v add"}, "function of add is the name of a C function: got 'v add'"),
-        ({"arguments": None}, "arguments of add is a function of the layer: got None"),
-        ({"pack": 5}, "pack of add is a function of the layer, or None: got 5"),
-    ):
-        call = replace(LibraryCall("vadd", lambda layer, operands: []), **change)
-        with pytest.raises(InvalidInput, match=message):
-            Library(Path("v.h"), (), {"add": call})
-    with pytest.raises(InvalidInput, match=r"calls are of layer kinds, conv2d, .*: got 'plus'"):
-        Library(Path("v.h"), (), {"plus": LibraryCall("vadd", lambda layer, operands: [])})
-    with pytest.raises(InvalidInput, match="library: wait is the name of a C function, or None: got 'v wait'"):
-        Library(Path("v.h"), (), {}, wait="v wait")
-    with pytest.raises(InvalidInput, match="library: done is of calls that are waited for: wait is None, done 'vdone'"):
-        Library(Path("v.h"), (), {}, done="vdone")
-
-
-def test_refuses_a_cost_that_is_none():
-    call = LibraryCall("vadd", lambda layer, operands: [], cycles=lambda layer: -1)
-    layer = Add("sum", (), *[Tensor("x", (1, 1, 1, 1))] * 3)
-    with pytest.raises(InvalidInput, match="library: cycles of add sum"):
-        Library(Path("v.h"), (), {"add": call}).cycles(layer)
 
 
 @pytest.mark.parametrize(("name", "rule"), [("llvm", "none of TVM's targets"), ("dnnl", "another compiler of TVM")])
