@@ -24,7 +24,7 @@ from byoc_hw.errors import (
     Unsupported,
 )
 from byoc_hw.exploration import what_if
-from byoc_hw.library import Library, LibraryCall, Operands
+from byoc_hw.library_calls import Library, LibraryCall, Operands
 from byoc_hw.limits import Limits
 from byoc_hw.mesh.built_mesh import MeshProject, MeshResult
 from byoc_hw.mesh.events import Simulation, simulate

@@ -26,7 +26,7 @@ from byoc_hw.errors import InvalidInput
 from byoc_hw.graph import LAYER_KINDS, Gather, Layer, Ordering, Suppression, Weighted, Whole
 from byoc_hw.html_tables import table_html
 from byoc_hw.integers import LARGEST_INT32, ceil_div
-from byoc_hw.library import Library
+from byoc_hw.library_calls import Library
 from byoc_hw.limits import DEFAULT_LIMITS, Check, Limits, Rule
 from byoc_hw.names import is_c_name
 from byoc_hw.program import ORDERED_TYPES

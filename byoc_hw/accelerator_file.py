@@ -27,7 +27,7 @@ import tomli
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.arguments import check_type
 from byoc_hw.errors import InvalidInput
-from byoc_hw.library import Library, LibraryCall
+from byoc_hw.library_calls import Library, LibraryCall
 from byoc_hw.limits import Limits
 from byoc_hw.schema import boolean, integer, list_of, number_from, parsed_file, read_json, refuse, text
 from byoc_hw.soc import Hardware, Soc

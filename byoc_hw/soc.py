@@ -10,7 +10,7 @@ from byoc_hw.arguments import check_type, check_whole, shown, with_plain_numbers
 from byoc_hw.errors import InvalidInput
 from byoc_hw.graph import Layer
 from byoc_hw.html_tables import table_html
-from byoc_hw.library import Library
+from byoc_hw.library_calls import Library
 from byoc_hw.limits import Check, Limits, Rule
 from byoc_hw.objective import HOST
 

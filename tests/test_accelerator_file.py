@@ -26,7 +26,7 @@ from byoc_hw.accelerator_file import field_documents, load_accelerator, save_acc
 from byoc_hw.errors import InvalidInput
 from byoc_hw.frontend.accelerators import digest_of
 from byoc_hw.graph import LAYER_KINDS
-from byoc_hw.library import Library, LibraryCall
+from byoc_hw.library_calls import Library, LibraryCall
 from byoc_hw.limits import WEIGHT_BITS, Limits
 from byoc_hw.soc import Soc
 

@@ -16,7 +16,7 @@ from byoc_hw.accelerator import REFERENCE, SMALL
 from byoc_hw.demo import model_path
 from byoc_hw.errors import InvalidInput
 from byoc_hw.exploration import changed, what_if
-from byoc_hw.library import Library
+from byoc_hw.library_calls import Library
 from byoc_hw.report.variations import METRICS, Exploration, Variation
 
 GRID = {"activation_memory": (1024, 32768), "dma_width": (2, 8), "array": ((4, 4), (16, 16))}

@@ -12,19 +12,8 @@ PATTERNS = PACKAGE.parent / "patterns"
 ROOMS = ["quantization", "frontend", "params", "plan", "hwlib", "emit", "run", "report", "mesh"]
 FOR_ALL = {
     *("errors", "arguments", "schema", "whole_file", "integers", "names"),
-    *(
-        "tensor",
-        "limits",
-        "library",
-        "accelerator",
-        "accelerator_file",
-        "soc",
-        "graph",
-        "graph_text",
-        "ratios",
-        "program",
-        "version",
-    ),
+    *("tensor", "limits", "library_calls", "accelerator", "accelerator_file", "soc"),
+    *("graph", "graph_text", "ratios", "program", "version"),
     *("objective", "host_costs", "host_cost_table", "html_tables", "padding", "garbage"),
 }
 WIRING = {

@@ -13,7 +13,7 @@ from byoc_hw.hwlib.accelerator_header import ACCELERATOR_HEADER, accelerator_hea
 from byoc_hw.hwlib.library_header import LIBRARY_HEADER, library_header, library_sim_config
 from byoc_hw.hwlib.names_header import NAMES_HEADER, hal_functions, names_header
 from byoc_hw.hwlib.sim_config import sim_config
-from byoc_hw.library import Library
+from byoc_hw.library_calls import Library
 from byoc_hw.soc import Soc
 
 TABLE_SOURCE = "hwlib_table.c"

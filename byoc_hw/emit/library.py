@@ -8,7 +8,7 @@ from byoc_hw.emit import c
 from byoc_hw.emit.numbering import number_region
 from byoc_hw.emit.weight_file import ConstantArray
 from byoc_hw.graph import Graph
-from byoc_hw.library import Library, Operands
+from byoc_hw.library_calls import Library, Operands
 from byoc_hw.plan.library import LibraryPlan
 from byoc_hw.plan.library_layer import LibraryLayer
 from byoc_hw.tensor import Tensor

@@ -10,7 +10,7 @@ from byoc_hw.emit.calls import layer_head
 from byoc_hw.emit.library import constant_names, parameter_names, weights_name
 from byoc_hw.emit.region_tables import constant_table, descriptor_name
 from byoc_hw.graph import Whole
-from byoc_hw.library import Operands
+from byoc_hw.library_calls import Operands
 from byoc_hw.params.whole_layers import whole_numbers, workspace_bytes
 from byoc_hw.plan.chip_plan import Part
 from byoc_hw.plan.steps import Address, WholeLayer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.hwlib.accelerator_header import header_text
-from byoc_hw.library import Library
+from byoc_hw.library_calls import Library
 
 LIBRARY_HEADER = "hwlib_library.h"
 

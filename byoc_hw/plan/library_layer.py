@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from byoc_hw.errors import Unsupported
 from byoc_hw.graph import Layer, Reshape
-from byoc_hw.library import LibraryCall
+from byoc_hw.library_calls import LibraryCall
 from byoc_hw.tensor import Array
 
 

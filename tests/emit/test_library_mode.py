@@ -13,7 +13,7 @@ from byoc_hw.emit.files import project_files, write_project
 from byoc_hw.emit.region import code, region_source
 from byoc_hw.errors import InvalidInput, RunError, Unsupported
 from byoc_hw.graph import Conv2d, Dense, Graph, Reshape, Transpose
-from byoc_hw.library import Operands
+from byoc_hw.library_calls import Operands
 from byoc_hw.plan.library import library_plan
 from byoc_hw.run.host import run_on_host
 from byoc_hw.run.toolchain import Toolchain

@@ -9,7 +9,7 @@ import numpy as np
 
 from byoc_hw.accelerator import REFERENCE
 from byoc_hw.graph import Add, Conv2d, Dense
-from byoc_hw.library import Library, LibraryCall, Operands
+from byoc_hw.library_calls import Library, LibraryCall, Operands
 from byoc_hw.limits import Limits
 from byoc_hw.params.requantize import add_scales, folded_bias, sum_scales, weight_values, zero_point
 

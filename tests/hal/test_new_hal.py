@@ -13,7 +13,7 @@ import byoc_hw
 from byoc_hw.accelerator import REFERENCE, SMALL
 from byoc_hw.demo import heldout, model_path
 from byoc_hw.errors import InvalidInput, RunError
-from byoc_hw.library import Library
+from byoc_hw.library_calls import Library
 from byoc_hw.limits import Limits
 from byoc_hw.run.hal_test import hal_test, write_kit
 from byoc_hw.run.new_hal import new_hal

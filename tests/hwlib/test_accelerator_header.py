@@ -13,7 +13,7 @@ from byoc_hw.accelerator import REFERENCE, SMALL
 from byoc_hw.errors import InvalidInput
 from byoc_hw.hwlib.accelerator_header import accelerator_header
 from byoc_hw.hwlib.sim_config import sim_config
-from byoc_hw.library import Library
+from byoc_hw.library_calls import Library
 from byoc_hw.limits import Limits
 
 

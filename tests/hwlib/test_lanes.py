@@ -14,7 +14,7 @@ from byoc_hw.hwlib.accelerator_header import accelerator_header
 from byoc_hw.hwlib.library_header import library_header
 from byoc_hw.hwlib.names_header import names_header
 from byoc_hw.hwlib.sim_config import sim_config
-from byoc_hw.library import Library
+from byoc_hw.library_calls import Library
 
 TESTS = re.findall(r"TEST\((\w+)\),", (HERE / "lanes.c").read_text())
 

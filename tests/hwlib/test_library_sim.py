@@ -11,7 +11,7 @@ from hwlib_simulator import HWLIB, SANITIZED, STRICT, run_gcc
 
 from byoc_hw.accelerator import REFERENCE
 from byoc_hw.hwlib.library_header import library_header, library_sim_config
-from byoc_hw.library import Library
+from byoc_hw.library_calls import Library
 
 VENDOR = """
 #include <stdint.h>

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from byoc_hw.accelerator import DIANA_DIGITAL, DSP
-from byoc_hw.library import Library, LibraryCall
+from byoc_hw.library_calls import Library, LibraryCall
 from byoc_hw.soc import Soc
 
 WORKSPACE = 24

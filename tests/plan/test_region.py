@@ -8,7 +8,7 @@ from plan_samples import Samples, accelerator, graph_of, single
 
 from byoc_hw.accelerator import REFERENCE, SMALL, TuningSpace
 from byoc_hw.errors import GraphError, PlanError
-from byoc_hw.library import Library
+from byoc_hw.library_calls import Library
 from byoc_hw.plan.region import plan_region, plan_tiles, why_no_plan
 from byoc_hw.plan.steps import ARGUMENT, FLASH, SCRATCH, Address, Copy
 

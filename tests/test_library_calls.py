@@ -7,7 +7,7 @@ import pytest
 
 from byoc_hw.errors import InvalidInput
 from byoc_hw.graph import Add
-from byoc_hw.library import Library, LibraryCall
+from byoc_hw.library_calls import Library, LibraryCall
 from byoc_hw.tensor import Tensor
 
 
