@@ -123,7 +123,7 @@ class Limits:
             check_flag(f"{prefix} {what}", getattr(self, what))
         if self.accumulator_bits is not None:
             check_whole(f"{prefix} accumulator_bits", self.accumulator_bits, 1, 64)
-        for what, (classes, words) in _OF_KINDS.items():
+        for what, (classes, words) in OF_KINDS.items():
             value = getattr(self, what)
             if value and not issubclass(LAYER_KINDS[kind], classes):
                 raise InvalidInput(f"{prefix} {what} is for {words}: got {value}")
@@ -194,7 +194,7 @@ HAL_STEPS = tuple(range(1, 32))
 
 _WINDOWS, _WEIGHTED = (*get_args(Convolution), Pool2d), get_args(Weighted)
 
-_OF_KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {
+OF_KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {
     "max_kernel": (_WINDOWS, "layers with windows"),
     "strides": (_WINDOWS, "layers with windows"),
     "weight_bits": (_WEIGHTED, "layers with weights"),

@@ -14,7 +14,6 @@ import byoc_hw
 from byoc_hw.accelerator import (
     DIANA_DIGITAL,
     DSP,
-    OF_KINDS,
     REFERENCE,
     REGISTERS,
     SMALL,
@@ -27,7 +26,7 @@ from byoc_hw.errors import InvalidInput
 from byoc_hw.frontend.accelerators import digest_of
 from byoc_hw.graph import LAYER_KINDS
 from byoc_hw.library_calls import Library, LibraryCall
-from byoc_hw.limits import WEIGHT_BITS, Limits
+from byoc_hw.limits import OF_KINDS, WEIGHT_BITS, Limits
 from byoc_hw.soc import Soc
 
 
