@@ -130,8 +130,8 @@ def map_layers(
     )
 
 
-def bands_worth_packing(mapping: Mapping, graph: Graph, accelerator: Accelerator) -> dict[int, int]:
-    """The bands of a mapped graph that take the array fewer cycles with packed rows, with how many fewer."""
+def bands_worth_packing(mapping: Mapping, graph: Graph, accelerator: Accelerator) -> frozenset[int]:
+    """The bands of a mapped graph that take the array fewer cycles with packed rows."""
     return worth_packing(graph, mapping.layers, bands(graph.layers), accelerator)
 
 

@@ -203,19 +203,18 @@ def pack_rows(
 
 def worth_packing(
     graph: Graph, layers: Sequence[Layer], numbers: Sequence[int | None], accelerator: Accelerator
-) -> dict[int, int]:
-    """The bands that take the array fewer cycles packed, with how many fewer, without the copies that this costs."""
+) -> frozenset[int]:
+    """The bands that take the array fewer cycles packed, without the copies that this costs."""
     if not (accelerator.packed_rows and accelerator.tuning.pack):
-        return {}
-    free, found = free_images(graph, accelerator), dict[int, int]()
+        return frozenset()
+    free, found = free_images(graph, accelerator), set()
     for number in {one for one in numbers if one is not None}:
         members = [index for index, other in enumerate(numbers) if other == number]
         band = _band(members, graph, layers, free, accelerator)
         before = sum(best_cycles(layers[index], accelerator) for index in members)
-        saved = before - sum(_cycles(index, graph, layers[index], band, accelerator) for index in members)
-        if saved > 0:
-            found[number] = saved
-    return found
+        if sum(_cycles(index, graph, layers[index], band, accelerator) for index in members) < before:
+            found.add(number)
+    return frozenset(found)
 
 
 def free_images(graph: Graph, accelerator: Accelerator) -> frozenset[Tensor]:

@@ -222,28 +222,19 @@ def _promising(layer: Layer, found: Mapping[Tiling, bool], accelerator: Accelera
     return dict.fromkeys((*ranked[:most], *roomy[:most], *nsmallest(most, found, lambda one: costs[one].cycles())))
 
 
-_LITTLE = 1 / 8
-"""The part of the cycles that all bands save packed which is so little that copies of zero points may outweigh it."""
-
-
-def packings(mapped: MappedGraph, little: bool = True) -> Iterator[MappedGraph]:
-    """The region with packed rows, where the array takes fewer cycles for them, and last without. If not `little`, also
-    without those bands in which it takes little fewer."""
-    saved = bands_worth_packing(mapped.mapping, mapped.graph, mapped.accelerator)
-    much = frozenset(band for band, cycles in saved.items() if cycles > _LITTLE * sum(saved.values()))
-    swapped, copies_transpose = mapped.mapping.swapped, mapped.copies_transpose
-    for packed in dict.fromkeys((frozenset(saved), frozenset(saved) if little else much)):
-        if packed:
-            yield map_graph(
-                mapped.graph, mapped.accelerator, swapped, copies_transpose, packed=packed, lies=mapped.lies
-            )
+def packings(mapped: MappedGraph) -> Iterator[MappedGraph]:
+    """The region with packed rows, where the array takes fewer cycles for them, and last without."""
+    packed = bands_worth_packing(mapped.mapping, mapped.graph, mapped.accelerator)
+    if packed:
+        swapped, copies_transpose = mapped.mapping.swapped, mapped.copies_transpose
+        yield map_graph(mapped.graph, mapped.accelerator, swapped, copies_transpose, packed=packed, lies=mapped.lies)
     yield mapped
 
 
 def forms_of(mapped: MappedGraph) -> Iterator[MappedGraph]:
     """The region with packed rows, and without; each with swapped inputs as they lie in main memory, where they can lie
     so, and last as copies transpose them."""
-    for form in packings(mapped, little=False):
+    for form in packings(mapped):
         if any(mapped.mapping.swapped) and mapped.accelerator.packed_rows:
             mapping = form.mapping
             fixed = form.graph, form.accelerator, mapping.swapped, form.copies_transpose

@@ -10,7 +10,6 @@ from plan_samples import Samples, accelerator, graph_of, single
 from byoc_hw.accelerator import REFERENCE, TuningSpace
 from byoc_hw.errors import PlanError
 from byoc_hw.plan.array.mapped import map_graph
-from byoc_hw.plan.array.mapping import bands_worth_packing
 from byoc_hw.plan.order.timeline import timeline
 from byoc_hw.plan.region import lay_out_region, plan_region
 from byoc_hw.plan.search import planner
@@ -165,16 +164,3 @@ def test_mappings_whose_jobs_alone_take_as_long_as_a_good_plan_are_not_tried():
     choices = [one.choices for one in packed]
     assert [one.choices for one in planner.laid_out(graph, REFERENCE, enough=fastest)] == choices
     assert len(planner.laid_out(graph, REFERENCE, enough=fastest - 1)) == len(packed) + len(plain)
-
-
-def test_bands_that_save_little_are_packed_and_not():
-    samples = Samples()
-    layers = [samples.conv2d(samples.tensor((1, 9, 9, 8)), 8, padding=SAME)]
-    layers.append(samples.pool(layers[0].ofm, "max", (2, 2), (2, 2)))
-    layers.append(samples.conv2d(layers[1].ofm, 64, padding=SAME))
-    layers.append(samples.conv2d(layers[2].ofm, 64, padding=SAME))
-    mapped = map_graph(graph_of([layers[0].ifm], layers, [layers[3].ofm]), REFERENCE, copies_transpose=False)
-    saved = bands_worth_packing(mapped.mapping, mapped.graph, REFERENCE)
-    assert 0 < 8 * saved[0] < saved[1]
-    assert [form.mapping.packed for form in planner.forms_of(mapped)] == [{0, 1}, {1}, set()]
-    assert [form.mapping.packed for form in planner.packings(mapped)] == [{0, 1}, set()]
