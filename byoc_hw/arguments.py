@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
 
@@ -70,11 +71,20 @@ def check_number(what: str, value: object, *, positive: bool, most: float = math
         raise InvalidInput(f"{what} is at most {most}: got {value}")
 
 
+@contextmanager
+def errors_of(
+    what: str, kind: type[ByocHwError] = InvalidInput, but: tuple[type[Exception], ...] = ()
+) -> Iterator[None]:
+    """Let an error in what the caller wrote be one of a `kind` that says where, unless it is ours, or one of `but`."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, (ByocHwError, *but)):
+            raise
+        raise kind(f"{what}: {type(error).__name__}: {error}") from error
+
+
 def asked(what: str, function: Callable[..., Any], *arguments: object) -> Any:
     """What a function of the caller's returns. `InvalidInput` with its error where it fails."""
-    try:
+    with errors_of(what):
         return function(*arguments)
-    except ByocHwError:
-        raise
-    except Exception as error:
-        raise InvalidInput(f"{what}: {type(error).__name__}: {error}") from error

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from byoc_hw.accelerator import REFERENCE
-from byoc_hw.arguments import check_flag, check_type, shown
+from byoc_hw.arguments import check_flag, check_one_of, check_type, shown
 from byoc_hw.emit.files import Parts, project_files, write_project
 from byoc_hw.emit.region import region_source
 from byoc_hw.emit.weight_file import WEIGHTS
@@ -318,10 +318,8 @@ def build(
     check_flag("io_in_arena", io_in_arena)
     check_flag("poll", poll)
     io_in_arena, poll = bool(io_in_arena), bool(poll)
-    if optimize not in OBJECTIVES:
-        raise InvalidInput(f"optimize is one of {', '.join(OBJECTIVES)}: got {shown(optimize)}")
-    if weights not in WEIGHTS:
-        raise InvalidInput(f"weights is one of {', '.join(WEIGHTS)}: got {shown(weights)}")
+    check_one_of("optimize", optimize, OBJECTIVES)
+    check_one_of("weights", weights, WEIGHTS)
     if tuning is not None:
         check_type("tuning", tuning, Tuning | str | Path, "a Tuning, or the path of its file")
     model = front_end().open_model(mod, params, mod_name)

@@ -6,13 +6,13 @@ layer (`parse`), and its own limits (`limits`). Limits of the hardware are data 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from byoc_hw.arguments import shown
-from byoc_hw.errors import ByocHwError, PatternError
+from byoc_hw.arguments import errors_of, shown
+from byoc_hw.errors import PatternError
 from byoc_hw.graph import Layer, Softmax
 from byoc_hw.host_costs import host_instructions
 from byoc_hw.limits import Check, Rule
@@ -170,15 +170,9 @@ def broken_rules(pattern: Pattern, layer: Layer, accelerator: Hardware) -> tuple
         return tuple(broken) or tuple(BrokenRule(*problem) for problem in layer.problems())
 
 
-@contextmanager
-def _errors_of(what: str) -> Iterator[None]:
+def _errors_of(what: str) -> AbstractContextManager[None]:
     """Let an error in what a pattern's author wrote be a `PatternError` that says so."""
-    try:
-        yield
-    except (ByocHwError, NotALayer):
-        raise
-    except Exception as error:
-        raise PatternError(f"{what}: {type(error).__name__}: {error}") from error
+    return errors_of(what, PatternError, but=(NotALayer,))
 
 
 def _checked(pattern: Pattern, rule: Rule, layer: Layer) -> Check:

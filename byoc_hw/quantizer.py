@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
 from byoc_hw.accelerator import REFERENCE, Accelerator
-from byoc_hw.arguments import check_flag, check_number, check_type, check_whole, shown
+from byoc_hw.arguments import check_flag, check_number, check_one_of, check_type, check_whole, shown
 from byoc_hw.compiler import build, front_end, partition_for_hwlib
 from byoc_hw.errors import InvalidInput
 from byoc_hw.frontend.seam import FloatModel
@@ -101,8 +101,7 @@ def _check(
             f"bits is one of {', '.join(map(str, WIDTHS))}, or a mapping from layers to them: got {shown(bits)}"
         )
     check_number("tolerance", tolerance, positive=False)
-    if activations not in RANGES:
-        raise InvalidInput(f"activations is one of {', '.join(RANGES)}: got {shown(activations)}")
+    check_one_of("activations", activations, RANGES)
     if rounding not in ("compensated", "nearest"):
         raise InvalidInput(f"rounding is compensated or nearest: got {shown(rounding)}")
     check_flag("integer_ends", ends)

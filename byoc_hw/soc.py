@@ -10,6 +10,7 @@ from byoc_hw.arguments import check_type, check_whole, shown, with_plain_numbers
 from byoc_hw.errors import InvalidInput
 from byoc_hw.graph import Layer
 from byoc_hw.html_tables import table_html
+from byoc_hw.integers import LARGEST_INT32
 from byoc_hw.library_calls import Library
 from byoc_hw.limits import Check, Limits, Rule
 from byoc_hw.objective import HOST
@@ -83,7 +84,7 @@ class Soc:
             raise InvalidInput(f"chip {self.name}: {HOST} is the core's name: an accelerator has another one")
         check_host_cycles(f"chip {self.name}:", self.host_cycles_per_instruction)
         for what in ("ram", "flash"):
-            check_whole(f"chip {self.name}: {what}", getattr(self, what), 0, 2**31 - 1)
+            check_whole(f"chip {self.name}: {what}", getattr(self, what), 0, LARGEST_INT32)
         self._check_shared()
         self._check_events()
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Layer, Pool2d
-from byoc_hw.limits import Limits
+from byoc_hw.limits import WEIGHT_BITS, Limits
 
 _ANY = Limits(dilations=None, batches=None, accumulator_bits=32, wide_padding=True, broadcast=True)
-_WEIGHTED = replace(_ANY, weight_bits=(8, 4, 2), groups=True)
+_WEIGHTED = replace(_ANY, weight_bits=WEIGHT_BITS, groups=True)
 HOST_FUNCTIONS = Accelerator(
     "host",
     "host",

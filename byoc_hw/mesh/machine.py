@@ -9,7 +9,7 @@ from functools import cached_property
 from byoc_hw.accelerator import KIB, REFERENCE, Accelerator
 from byoc_hw.arguments import check_type, check_whole, shown, with_plain_numbers
 from byoc_hw.errors import InvalidInput
-from byoc_hw.integers import ceil_div
+from byoc_hw.integers import LARGEST_INT32, ceil_div
 
 Coordinates = tuple[int, int]
 """Column and row of a PE, from 0."""
@@ -62,7 +62,7 @@ class Mesh:
         check_whole("mesh: height", self.height, 1, _MOST_SIDE)
         check_type("mesh: link", self.link, Link, "a Link")
         check_type("mesh: between_chips", self.between_chips, Link | None, "a Link, or None")
-        check_whole("mesh: memory", self.memory, 1, 2**31 - 1)
+        check_whole("mesh: memory", self.memory, 1, LARGEST_INT32)
         check_whole("mesh: code", self.code, 0, self.memory)
         check_type("mesh: label", self.label, str, "a string")
         self._check_chips()

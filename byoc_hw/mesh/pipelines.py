@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from byoc_hw.arguments import check_whole, shown
+from byoc_hw.arguments import check_one_of, check_whole
 from byoc_hw.errors import InvalidInput, PlanError
 from byoc_hw.integers import ceil_div
 from byoc_hw.mesh.balance import NO_PLAN, Balance, BalancedCuts
@@ -83,8 +83,7 @@ def plan_network(
     Raises `InvalidInput` for arguments that are none, and `PlanError` where the network does not fit the PEs: it says
     what does not, and how many PEs would do.
     """
-    if objective not in PIPELINE_OBJECTIVES:
-        raise InvalidInput(f"objective is one of {', '.join(PIPELINE_OBJECTIVES)}: got {shown(objective)}")
+    check_one_of("objective", objective, PIPELINE_OBJECTIVES)
     if pipelines is not None:
         check_whole("pipelines", pipelines, 1, len(mesh.alive))
     if objective == "latency":

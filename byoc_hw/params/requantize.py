@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from byoc_hw.errors import GraphError, Unsupported
 from byoc_hw.graph import Add, Dense, Layer, MatMul, Mul, Pool2d, Softmax, Weighted
+from byoc_hw.integers import LARGEST_INT32
 from byoc_hw.tensor import Quantization, Rounding, Tensor
 
 Int32s = npt.NDArray[np.int32]
@@ -36,8 +37,6 @@ ADD_LEFT = 20
 
 SOFTMAX_INTEGER_BITS = 5
 """Integer bits of the fixed point in which TFLite's softmax takes exponentials of differences."""
-
-_INT32_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -175,7 +174,7 @@ def softmax_scale(layer: Softmax) -> tuple[Scale, int]:
     smaller difference counts as 0.
     """
     fraction = FRACTION_BITS - SOFTMAX_INTEGER_BITS
-    ratio = min(layer.beta * _scale(layer, layer.ifm) * (1 << fraction), float(_INT32_MAX))
+    ratio = min(layer.beta * _scale(layer, layer.ifm) * (1 << fraction), float(LARGEST_INT32))
     scale = scale_of_ratio(ratio)
     reach = ((1 << SOFTMAX_INTEGER_BITS) - 1) << fraction
     return scale, -(reach >> scale.left)
@@ -252,7 +251,7 @@ def folded_bias(layer: Weighted) -> Int32s:
     """
     folded = _folded_bias(layer)
     worst = int(np.abs(folded).max(initial=0))
-    if worst > _INT32_MAX:
+    if worst > LARGEST_INT32:
         raise Unsupported(f"{layer.name}: bias with folded zero points is int32: got {worst}")
     return folded.astype(np.int32)
 

@@ -28,17 +28,8 @@ class Memory:
         self.bytes = np.frombuffer(bytearray(data), np.uint8)
         self.written = np.full(len(data), written)
 
-    def indices(self, offset, count):
-        if offset < 0 or offset + count > len(self.bytes):
-            raise RefusedError(f"{self.name}: {count} bytes at {offset} of {len(self.bytes)}")
-        return slice(offset, offset + count)
-
-    def read(self, offset, count, padding=0):
-        """The last `padding` bytes need not have been written."""
-        part = self.indices(offset, count)
-        if not self.written[self.indices(offset, count - padding)].all():
-            raise RefusedError(f"{self.name}: unwritten bytes read at {offset}")
-        return self.bytes[part].copy()
+    def read(self, offset, count):
+        return self.read_at(np.arange(offset, offset + count))
 
     def read_at(self, places, padding=0):
         """The last `padding` bytes of each row need not have been written."""
@@ -47,10 +38,8 @@ class Memory:
             raise RefusedError(f"{self.name}: unwritten bytes read from {places.min()} on")
         return self.bytes[places]
 
-    def write(self, offset, data, written=True):
-        part = self.indices(offset, len(data))
-        self.bytes[part] = data
-        self.written[part] = written
+    def write(self, offset, data):
+        self.write_at(np.arange(offset, offset + len(data)), data)
 
     def write_at(self, places, data, written=True):
         """Of bytes for the same place the last one stays."""
@@ -255,29 +244,26 @@ class Machine:
         return self.access
 
     def local(self, space, offset, count):
-        memory = self.memories[space]
-        found = memory.read(offset, count)
-        self.access.reads.add(memory, np.arange(offset, offset + count))
+        return self.load(space, np.arange(offset, offset + count))
+
+    def load(self, space, there):
+        found = self.memories[space].read_at(there)
+        self.access.reads.add(self.memories[space], there)
         return found
 
-    def store(self, offset, data):
-        memory = self.memories[ACTIVATIONS]
-        memory.write(offset, data)
-        self.access.writes.add(memory, np.arange(offset, offset + len(data)))
+    def store(self, there, data):
+        self.memories[ACTIVATIONS].write_at(there, data)
+        self.access.writes.add(self.memories[ACTIVATIONS], there)
 
     def load_tile(self, start, shape, row, pixel):
         height, width, channels = shape
         if height > 1 and row < (width - 1) * pixel + channels and not self.accelerator.packed_rows:
             raise RefusedError("rows that overlap")
-        memory, there = self.memories[ACTIVATIONS], places(start, shape, row, pixel)
-        found = memory.read_at(there)
-        self.access.reads.add(memory, there)
-        return found.view(np.int8).astype(np.int64)
+        return self.load(ACTIVATIONS, places(start, shape, row, pixel)).view(np.int8).astype(np.int64)
 
     def store_tile(self, values, job):
-        memory, there = self.memories[ACTIVATIONS], places(job.ofm, values.shape, job.ofm_row, job.ofm_pixel)
-        memory.write_at(there, values.astype(np.int8).view(np.uint8))
-        self.access.writes.add(memory, there)
+        there = places(job.ofm, values.shape, job.ofm_row, job.ofm_pixel)
+        self.store(there, values.astype(np.int8).view(np.uint8))
 
     def padded(self, layer, job, value):
         top, left, bottom, right = job.padding
@@ -332,7 +318,8 @@ class Machine:
             sums += self.local(ACTIVATIONS, job.psum, 4 * sums.size).view("<i4").reshape(sums.shape)
         assert np.abs(sums).max() < 2**31
         if not job.last:
-            self.store(job.psum, np.frombuffer(sums.astype("<i4").tobytes(), np.uint8))
+            stored = np.frombuffer(sums.astype("<i4").tobytes(), np.uint8)
+            self.store(np.arange(job.psum, job.psum + len(stored)), stored)
             return
         scaled = upward(sums, (params["multiplier"], params["left"], params["right"]))
         self.store_tile(np.clip(scaled + zero_point(layer.ofm), layer.act_min, layer.act_max), job)
