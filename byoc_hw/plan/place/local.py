@@ -1,15 +1,16 @@
 """Addresses in the local memories, by lifetime over the order of the work.
 
-A buffer is placed over the least recently used bytes that are free: the copy that fills it can then start early.
+A buffer is placed over the least recently used bytes that are free: the copy that fills it can then start early. In
+weight memory those that stay while others come may also lie at its end, so that two others fit side by side.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
@@ -52,7 +53,10 @@ def place_local(ops: Sequence[Op], accelerator: Accelerator, *, exact: bool = Fa
         size, needed = accelerator.whole_words(sizes[space]), largest_sum(alive)
         found = None
         if needed <= size:
-            found = place_in_time(alive, size, unit) or _in_pieces(alive, size, unit, exact)
+            found = place_in_time(alive, size, unit)
+            if found is not None and space == WEIGHTS:
+                found = _more_hidden(found, alive, size, unit, ops)
+            found = found or _in_pieces(alive, size, unit, exact)
         if found is None:
             raise PlanError(
                 f"what is live at once fits local {names[space]} memory: {needed} bytes needed, {size} bytes there"
@@ -166,6 +170,10 @@ class _Taken:
         self.lasts: list[int] = []
         self._unit = unit
 
+    def last(self, start: int, stop: int) -> int:
+        """The last operation that touches any of these bytes, or -1."""
+        return max(self.lasts[bisect_right(self.stops, start) : bisect_left(self.starts, stop)], default=-1)
+
     def put(self, start: int, stop: int, last: int) -> None:
         """Record a buffer, at a whole unit, as the last user of its bytes."""
         starts, stops, lasts = self.starts, self.stops, self.lasts
@@ -178,6 +186,50 @@ class _Taken:
         starts[first:end], stops[first:end], lasts[first:end] = zip(*pieces, strict=True)
         whole = round_up(stop, self._unit)
         self.edges[bisect_left(self.edges, start) : bisect_right(self.edges, whole)] = [start, whole]
+
+
+def _more_hidden(
+    found: dict[str, int], alive: Sequence[Lifetime], size: int, unit: int, ops: Sequence[Op]
+) -> dict[str, int]:
+    """The offsets that were found, or those with buffers that stay at the end of the memory, where jobs hide more
+    cycles of copies with them."""
+    staying = _at_the_end(alive, size, unit)
+    other = _in_time(alive, size, unit, staying) if staying else None
+    if not isinstance(other, dict):
+        return found
+    jobs = [0, *accumulate(op.cycles if op.is_job else 0 for op in ops)]
+    return max(found, other, key=lambda offsets: _hidden(offsets, alive, unit, ops, jobs))
+
+
+def _at_the_end(alive: Sequence[Lifetime], size: int, unit: int) -> list[tuple[Lifetime, int]]:
+    """Offsets of the buffers that are still there when two others have come, from the highest one down; none where
+    they do not fit so."""
+    placed: list[tuple[Lifetime, int]] = []
+    for life, second in zip(alive, alive[2:], strict=False):
+        if second.first > life.last:
+            continue
+        below = {size, *(start for _, start in placed)}
+        offsets = sorted(((edge - life.nbytes) // unit * unit for edge in below), reverse=True)
+        offset = next((one for one in offsets if one >= 0 and _apart(life, one, placed)), None)
+        if offset is None:
+            return []
+        placed.append((life, offset))
+    return placed
+
+
+def _hidden(
+    offsets: Mapping[str, int], alive: Sequence[Lifetime], unit: int, ops: Sequence[Op], jobs: Sequence[int]
+) -> int:
+    """The cycles of the first copies of all buffers that jobs can hide: those from the last use of the bytes on. `jobs`
+    are the cycles of all jobs before each operation."""
+    taken, found = _Taken(unit), 0
+    for life in alive:
+        start = offsets[life.name]
+        last = taken.last(start, start + life.nbytes)
+        if not ops[life.first].is_job:
+            found += min(ops[life.first].cycles, jobs[life.first] - jobs[last + 1])
+        taken.put(start, start + life.nbytes, life.last)
+    return found
 
 
 def _in_pieces(alive: Sequence[Lifetime], size: int, unit: int, exact: bool) -> dict[str, int] | None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple
 
-from byoc_hw.graph import Layer
 from byoc_hw.integers import round_up
 from byoc_hw.plan.array.cost import copy_cycles
 from byoc_hw.plan.array.mapped import MappedGraph
@@ -63,6 +62,13 @@ class _Inside(NamedTuple):
 
 _NOTHING = _Inside(0, 0, 0, 0)
 
+_LARGER = 2
+"""The blocks that fit weight memory at once where the DMA is busier than the array: one is loaded while another one is
+in use, and a copy more would be a setup more."""
+
+_SAVED = 1.05
+"""How much longer smaller blocks take to be loaded, or they stay: more of them can be loaded ahead."""
+
 
 class Estimates:
     """Estimates for a mapped region with its weights cut into blocks. `order` are the layers with jobs or copies."""
@@ -70,7 +76,7 @@ class Estimates:
     def __init__(self, mapped: MappedGraph) -> None:
         mapping, accelerator = mapped.mapping, mapped.accelerator
         self.accelerator, self.layers = accelerator, mapping.layers
-        self.blocks = tuple(self._cut(layer) for layer in self.layers)
+        self.blocks = tuple(self._cut(mapped, index) for index in range(len(self.layers)))
         self.all, self.of = mapped.storages.all, mapped.storages.of
         self.mapping = mapping
         self.unit = accelerator.buffer_alignment
@@ -98,9 +104,15 @@ class Estimates:
         self._stores: dict[tuple[int, int, bool], int] = {}
         self._row_bytes = [row_bytes(layer.ofm) for layer in self.layers]
 
-    def _cut(self, layer: Layer) -> Blocks | None:
-        """The blocks of a layer's weights."""
-        return cut(layer, self.accelerator)
+    def _cut(self, mapped: MappedGraph, index: int) -> Blocks | None:
+        """The blocks of a layer's weights, and larger ones where these take the DMA longer than the array."""
+        layer, one = self.layers[index], self.accelerator
+        found = cut(layer, one)
+        if found is None or _LARGER not in one.tuning.weight_shares:
+            return found
+        larger = cut(layer, one, _LARGER)
+        known, fewer = (load_cycles(layer, some, one) for some in (found, larger))
+        return larger if larger is not None and known > max(mapped.cycles_of(index), _SAVED * fewer) else found
 
     def touched(self, at: int, stop: int) -> HeldSet:
         """The storages that some layers read or write."""
@@ -385,5 +397,5 @@ class Estimates:
 class EstimatesWithoutSums(Estimates):
     """The same with blocks of all input channels, where these fit: tiles have no partial sums beside them."""
 
-    def _cut(self, layer: Layer) -> Blocks | None:
-        return cut_without_sums(layer, self.accelerator)
+    def _cut(self, mapped: MappedGraph, index: int) -> Blocks | None:
+        return cut_without_sums(self.layers[index], self.accelerator)

@@ -1,6 +1,7 @@
 """Places in the local memories: apart while they live, and over what has been dead for longest."""
 
 import random
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +13,7 @@ from byoc_hw.plan.place import local
 from byoc_hw.plan.place.by_lifetime import largest_sum
 from byoc_hw.plan.place.local import lifetimes, place_in_time, place_local
 from byoc_hw.plan.region_memory import Lifetime
-from byoc_hw.plan.steps import ACTIVATIONS, WEIGHTS, Address, Copy
+from byoc_hw.plan.steps import ACTIVATIONS, WEIGHTS, Address, Copy, Job
 from byoc_hw.plan.work.ops import Access, LocalBuffer, Op
 
 
@@ -67,6 +68,20 @@ def test_buffer_lies_over_what_has_been_dead_for_longest():
 
 def test_bytes_that_nothing_used_come_first():
     assert places(96, (32, 0, 0), (32, 1, 1), (32, 2, 2), (32, 3, 3)) == [0, 32, 64, 0]
+
+
+@pytest.mark.parametrize(("space", "hidden"), [(WEIGHTS, True), (ACTIVATIONS, False)])
+def test_weights_that_stay_lie_where_two_others_fit_side_by_side(space, hidden):
+    """Over the oldest bytes, the buffer that stays would part the room of two blocks."""
+    first, stays, *blocks = (LocalBuffer(str(at), space, nbytes) for at, nbytes in enumerate((32, 16, *[40] * 6)))
+    copy, job = Copy(Address(space), Address(space), 1), Job(0, 0, (1, 1, 1), (1, 1, 1), 1, 1, 1, 1)
+    work = [(copy, first), (job, first), (copy, stays)]
+    work += [some for block in blocks for some in ((copy, block), (job, block, stays))]
+    ops = [Op(step, 0, tuple(Access(one, 0, 1, step is copy) for one in touched), {}, 9) for step, *touched in work]
+    found = place_local(ops, accelerator(100, 100, local_alignment=4, dma_alignment=1))
+    apart = [found[one] >= found[other] + 40 or found[other] >= found[one] + 40 for one, other in pairwise(blocks)]
+    assert all(apart[1:]) is hidden  # the first one lies over the bytes that nothing has used
+    assert found[stays] == (84 if hidden else 32)
 
 
 def test_large_buffer_that_finds_no_room_gets_its_place_before_the_others(monkeypatch):

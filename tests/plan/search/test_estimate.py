@@ -1,8 +1,10 @@
 """Estimates of groups in stripes."""
 
+import pytest
 from plan_samples import Samples, accelerator, graph_of
 
 from byoc_hw.plan.array.mapped import map_graph
+from byoc_hw.plan.array.weight_blocks import cut
 from byoc_hw.plan.search.estimate import Estimates
 from byoc_hw.plan.search.grouping import Grouping
 
@@ -43,3 +45,13 @@ def test_next_number_of_stripes_is_never_cheaper_than_the_groups_that_are_chosen
             assert chosen.cycles <= min(cycles for cycles in others if cycles is not None)
         at = stop
     assert striped > 1
+
+
+@pytest.mark.parametrize(("dma_width", "blocks"), [(1, 2), (64, 3)])
+def test_weights_come_in_larger_blocks_where_the_dma_is_busier_than_the_array(dma_width, blocks):
+    samples = Samples()
+    layer = samples.conv2d(samples.tensor((1, 4, 4, 64)), 64, padding=(1, 1, 1, 1))
+    hardware = accelerator(1 << 14, 1 << 11, dma_width=dma_width)
+    known = Estimates(map_graph(graph_of([layer.ifm], [layer], [layer.ofm]), hardware)).blocks
+    assert known == (cut(layer, hardware, blocks),)
+    assert cut(layer, hardware, 2) != cut(layer, hardware, 3)
