@@ -51,7 +51,7 @@ def test_next_number_of_stripes_is_never_cheaper_than_the_groups_that_are_chosen
 def test_weights_come_in_larger_blocks_where_the_dma_is_busier_than_the_array(dma_width, blocks):
     samples = Samples()
     layer = samples.conv2d(samples.tensor((1, 4, 4, 64)), 64, padding=(1, 1, 1, 1))
-    hardware = accelerator(1 << 14, 1 << 11, dma_width=dma_width)
+    hardware = accelerator(1 << 14, 1 << 11, dma_width=dma_width, dma_setup=200)
     known = Estimates(map_graph(graph_of([layer.ifm], [layer], [layer.ofm]), hardware)).blocks
     assert known == (cut(layer, hardware, blocks),)
     assert cut(layer, hardware, 2) != cut(layer, hardware, 3)

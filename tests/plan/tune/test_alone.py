@@ -24,14 +24,13 @@ def alone(graph, hardware):
 
 
 def test_layers_one_after_the_other_are_cut_finely_as_alone():
-    """The dense layer takes its weights tile by tile, and the array waits for the first ones in either plan: a plan of
-    measured runs as they are, or one that keeps the product in local memory, is slower."""
+    """The array waits for weights in either plan: one of measured runs as they are, or one that keeps the tensor between
+    the layers in local memory, is slower."""
     samples = Samples()
-    product = samples.mul(samples.tensor((1, 98)), samples.tensor((1, 1)))
-    dense = samples.dense(product.ofm, 18)
-    graph = graph_of(product.inputs, [product, dense], [dense.ofm])
-    sizes = {"array_rows": 8, "array_columns": 8, "depthwise_rows": 1, "dma_alignment": 2, "dma_width": 16}
-    hardware = accelerator(6000, 300, local_alignment=8, dma_setup=70, **sizes)
+    first = samples.conv2d(samples.tensor((1, 6, 6, 16)), 8, padding=(1, 1, 1, 1))
+    second = samples.conv2d(first.ofm, 24, padding=(1, 1, 1, 1))
+    graph = graph_of([first.ifm], [first, second], [second.ofm])
+    hardware = accelerator(1500, 512, dma_setup=70, dma_width=2, array_rows=8, array_columns=8)
     found = own_layout(graph, hardware)
     assert found.choices.apart
     assert found.choices.fine
