@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
@@ -65,7 +66,7 @@ def check_number(what: str, value: object, *, positive: bool, most: float = math
     """Raise unless `value` is a finite number above 0, or of at least 0, and at most `most`."""
     number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
     least = "above 0" if positive else "of at least 0"
-    if not number or not math.isfinite(value) or value < 0 or (positive and value == 0):  # type: ignore[arg-type, operator]
+    if not number or not 0 <= value <= sys.float_info.max or (positive and value == 0):  # type: ignore[operator]
         raise InvalidInput(f"{what} is a finite number {least}: got {shown(value)}")
     if value > most:  # type: ignore[operator]
         raise InvalidInput(f"{what} is at most {most}: got {value}")

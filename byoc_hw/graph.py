@@ -65,7 +65,13 @@ class BaseLayer:
         yield from ()
 
     def unsound(self) -> Iterator[Problem]:
-        """Each dimension and scale that is no such number, by operand: no other rule can be checked before these."""
+        """Each dimension, step, scale and range that is no such number: no other rule can be checked before these."""
+        for steps in ("strides", "dilation"):
+            if any(step < 1 for step in getattr(self, steps, ())):
+                yield f"{steps} are at least 1", str(getattr(self, steps))
+        low, high = getattr(self, "act_min", -128), getattr(self, "act_max", 127)
+        if self.ofm.dtype == "int8" and not -128 <= low <= high <= 127:
+            yield "the range of the output is one of int8", f"{low} to {high}"
         for entry in fields(self):
             value = getattr(self, entry.name)
             for operand in value if isinstance(value, tuple) else (value,):

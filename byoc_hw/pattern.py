@@ -8,8 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
 
 from byoc_hw.arguments import errors_of, shown
 from byoc_hw.errors import PatternError
@@ -199,7 +203,35 @@ def parsed(pattern: Pattern, match: Any) -> Layer | None:
         raise PatternError(
             f"pattern {pattern.name!r}: source of a layer is a tuple of names: got {shown(layer.source)}"
         )
+    kind: Any = type(layer)
+    hints = _hints(kind)
+    for entry in fields(layer):
+        value = getattr(layer, entry.name)
+        if not _fits(value, hints[entry.name]):
+            of = f"pattern {pattern.name!r}: {entry.name} of its layer {layer.name}"
+            raise PatternError(f"{of} is of type {entry.type}: got {shown(value)}")
     return layer
+
+
+_hints = cache(get_type_hints)
+
+
+def _fits(value: object, hint: Any) -> bool:
+    """Whether a value is of a field's type."""
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return any(_fits(value, one) for one in parts)
+    if origin is Literal:
+        return isinstance(value, str) and value in parts
+    if origin is tuple:
+        each = parts[:1] * len(value) if isinstance(value, tuple) and parts[-1] is Ellipsis else parts
+        return isinstance(value, tuple) and len(value) == len(each) and all(map(_fits, value, each))
+    if hint is int:
+        return isinstance(value, int | np.integer)
+    if hint is float:
+        return isinstance(value, int | float | np.integer | np.floating)
+    kind = origin or hint
+    return not isinstance(kind, type) or isinstance(value, kind)
 
 
 @dataclass

@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
 from byoc_hw.accelerator import REFERENCE, Accelerator
-from byoc_hw.arguments import check_flag, check_number, check_one_of, check_type, check_whole, shown
+from byoc_hw.arguments import check_flag, check_number, check_one_of, check_type, check_whole, errors_of, shown
 from byoc_hw.compiler import build, front_end, partition_for_hwlib
 from byoc_hw.errors import InvalidInput
 from byoc_hw.frontend.seam import FloatModel
@@ -154,7 +154,8 @@ def _given(name: str, grid: object) -> Int8Grid:
 
 
 def _real(name: str, values: object, shape: tuple[int, ...], grid: Int8Grid | None) -> Array:
-    array = np.asarray(values)
+    with errors_of(f"calibration of {name} is an array"):
+        array = np.asarray(values)
     shapes = [shape, shape[1:]] if shape[:1] == (1,) else [shape]
     if array.ndim == 0 or array.shape[1:] not in shapes or len(array) == 0:
         wished = " or ".join(str(("samples", *one)).replace("'", "") for one in shapes)
@@ -168,9 +169,12 @@ def _real(name: str, values: object, shape: tuple[int, ...], grid: Int8Grid | No
         array = (array.astype(np.float32) - grid[1]) * np.float32(grid[0])
     elif array.dtype.kind != "f":
         raise InvalidInput(f"calibration of {name} is of numbers: got {array.dtype}")
-    if not np.isfinite(array).all():
-        raise InvalidInput(f"calibration of {name} is finite: got {array[~np.isfinite(array)].flat[0]}")
-    return np.ascontiguousarray(array.reshape(len(array), *shape), dtype=np.float32)
+    with np.errstate(over="ignore"):
+        single = np.ascontiguousarray(array.reshape(len(array), *shape), dtype=np.float32)
+    infinite = ~np.isfinite(single)
+    if infinite.any():
+        raise InvalidInput(f"calibration of {name} is finite: got {single[infinite][0]}")
+    return single
 
 
 # ---------------------------------------------------------------- the work

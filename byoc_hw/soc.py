@@ -189,6 +189,17 @@ class Soc:
         one = self.accelerators[lane]
         return bool(self.events) and one.library is None and one.name in (self.with_events or (one.name,))
 
+    def claimed_with(self, lane: int) -> int:
+        """The accelerator, by index, that a claim of `lane` goes by: itself, or the first of those that share memories
+        or events with it, directly or by others."""
+        names = [one.name for one in self.accelerators]
+        groups = [{*map(names.index, group)} for group in self.shared]
+        groups.append({other for other in range(len(names)) if self.has_events(other)})
+        joined = {lane}
+        for _ in groups:
+            joined.update(*(group for group in groups if joined & group))
+        return min(joined)
+
     def check_numerics(self, numerics: str) -> None:
         """Raise `InvalidInput` for numerics that do not exist, or whose rounding an accelerator lacks."""
         for one in self.accelerators:

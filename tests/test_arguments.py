@@ -124,6 +124,7 @@ def test_running_a_batch_refuses_what_is_no_list(project):
         ({"inputs": []}, "inputs are of at least one inference: got none"),
         ({"reference": 5}, "mod is a tvm.IRModule: got int"),
         ({"tolerance": -1}, "tolerance is a finite number of at least 0: got -1"),
+        ({"tolerance": 10**400}, "tolerance is a finite number of at least 0: got a"),
         ({"toolchain": None}, "toolchain is a Toolchain: got None"),
     ],
 )

@@ -235,6 +235,9 @@ SAMPLES = {
     "none": (np.zeros((0, 12, 10, 3), np.float32), "of at least one sample: got (0, 12, 10, 3)"),
     "bytes": (np.zeros((4, 12, 10, 3), np.uint8), "integers with their scale and zero point in inputs: got uint8"),
     "nan": (np.full((4, 12, 10, 3), np.nan, np.float32), "calibration of image is finite: got nan"),
+    "beyond float32": (np.full((4, 12, 10, 3), 1e300), "calibration of image is finite: got inf"),
+    "large": (np.full((4, 12, 10, 3), 3e38, np.float32), "what the network computes on the calibration is finite: got"),
+    "ragged": ([np.zeros(3), np.zeros(2)], "calibration of image is an array: ValueError"),
     "text": (np.full((4, 12, 10, 3), "x"), "calibration of image is of numbers"),
     "name": (
         {"picture": np.zeros((4, 12, 10, 3), np.float32)},
@@ -244,6 +247,7 @@ SAMPLES = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:overflow encountered", "ignore:invalid value encountered")
 @pytest.mark.parametrize(("values", "message"), SAMPLES.values(), ids=SAMPLES)
 def test_samples_that_do_not_fit_are_refused(values, message):
     with pytest.raises(byoc_hw.InvalidInput) as error:

@@ -62,6 +62,7 @@ from byoc_hw.emit.weight_file import bytes_of_arrays, is_binary, ram_macro, text
 from byoc_hw.emit.whole_source import WHOLE_SOURCE, whole_source
 from byoc_hw.errors import InvalidInput
 from byoc_hw.hwlib.accelerator_header import ACCELERATOR_HEADER, accelerator_header
+from byoc_hw.hwlib.names_header import interpreter_name
 from byoc_hw.hwlib.sim_config import sim_config
 from byoc_hw.params.host_kernels import KERNEL_PARTS, KERNELS
 from byoc_hw.plan.chip_plan import ChipPlan, busy_lanes, plan_of_one, works_alone
@@ -225,6 +226,7 @@ def _interface(parts: Parts) -> Files:
     context |= {
         "region_header": f"{mod_name}_{parts.accelerator.name}.h" if parts.regions else None,
         "hal": parts.tiled,
+        "taken": _taken(parts),
         "library": _has_library(parts),
         "whole": _has_library(parts) or bool(_whole(parts)),
         "activation_memory": 0 if isinstance(parts.accelerator, Soc) else parts.accelerator.activation_memory,
@@ -239,6 +241,17 @@ def _interface(parts: Parts) -> Files:
         "app/main.c": render("app_main.c.j2", banner=_banner(parts, "a program around the model."), **context),
         **_app(parts, context),
     }
+
+
+def _taken(parts: Parts) -> list[str]:
+    """The variables, each of an accelerator or of those that share memory or events, that say whether it is taken."""
+    if not parts.tiled:
+        return []
+    chip = parts.accelerator
+    if not isinstance(chip, Soc):
+        return ["hwlib_taken"]
+    first = {chip.claimed_with(lane) for lane in busy_lanes(parts.regions.values())}
+    return [interpreter_name("hwlib_taken", chip.accelerators[lane].name) for lane in sorted(first)]
 
 
 def _app(parts: Parts, context: Mapping[str, object]) -> Files:

@@ -9,7 +9,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from functools import partial
+from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any
+
+import numpy as np
 
 from byoc_hw.accelerator import DIANA_DIGITAL, REFERENCE, SMALL
 from byoc_hw.errors import InvalidInput
@@ -48,19 +52,47 @@ def by_digest(digest: str, label: str) -> Hardware:
 
 
 def digest_of(accelerator: Hardware) -> str:
-    """A digest that is equal for equal descriptions, in every process; functions are hashed by name and code."""
+    """A digest that is equal for equal descriptions, in every process; functions are hashed by name, code, and what
+    they are bound to."""
     return hashlib.sha256(repr(_plain(accelerator)).encode()).hexdigest()[:16]
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, inside: tuple[int, ...] = ()) -> Any:
+    """A value as lists and texts; `inside` are those, by identity, that it is part of."""
+    if id(value) in inside:
+        return "again"
+    inside = (*inside, id(value))
+    if isinstance(value, type):
+        return value.__module__, value.__qualname__
     if is_dataclass(value):
-        return [(entry.name, _plain(getattr(value, entry.name))) for entry in fields(value)]
+        return [(entry.name, _plain(getattr(value, entry.name), inside)) for entry in fields(value)]
     if isinstance(value, Mapping):
-        return sorted((key, _plain(item)) for key, item in value.items())
-    if callable(value):
-        code = getattr(value, "__code__", None)
-        return (value.__module__, value.__qualname__, code and (code.co_code, code.co_names, code.co_firstlineno))
-    return str(value)
+        return sorted((str(key), _plain(item, inside)) for key, item in value.items())
+    if isinstance(value, tuple | list):
+        return [_plain(item, inside) for item in value]
+    if isinstance(value, frozenset | set):
+        return sorted(map(str, value))
+    if isinstance(value, np.ndarray):
+        return str(value.dtype), value.shape, value.tobytes()
+    if isinstance(value, CodeType):
+        return value.co_name, value.co_code, value.co_names, value.co_firstlineno, _plain(value.co_consts, inside)
+    parts = _parts_of(value) if callable(value) else None
+    return str(value) if parts is None else _plain(parts, inside)
+
+
+def _parts_of(function: Any) -> object:
+    """What a function computes by; of an object that is called, its class and its attributes."""
+    if isinstance(function, FunctionType):
+        cells = [cell for cell in function.__closure__ or () if cell != CellType()]  # not those without a value
+        bound = [cell.cell_contents for cell in cells]
+        name = function.__module__, function.__qualname__
+        return name, function.__code__, function.__defaults__, function.__kwdefaults__, bound
+    if isinstance(function, MethodType):
+        return function.__func__, type(function.__self__), getattr(function.__self__, "__dict__", None)
+    if isinstance(function, partial):
+        return function.func, function.args, function.keywords
+    attributes = getattr(function, "__dict__", None)
+    return None if attributes is None else (type(function), attributes)
 
 
 _known: dict[str, Hardware] = {digest_of(preset): preset for preset in (REFERENCE, DIANA_DIGITAL, SMALL)}

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import entry_points
 from typing import Any
 
+from byoc_hw.arguments import errors_of
 from byoc_hw.errors import PatternError
 from byoc_hw.frontend.installed import HAS_RELAX, HAS_RELAY
 from byoc_hw.pattern import Form, Pattern
@@ -24,21 +25,26 @@ ENTRY_POINT_GROUP = "byoc_hw.patterns"
 
 @functools.cache
 def load_patterns() -> None:
-    """Import all modules of `byoc_hw.patterns` and the entry points of installed packages; each registers itself."""
-    for load in _files():
+    """Import all modules of `byoc_hw.patterns` and the entry points of installed packages; each registers itself.
+
+    Raises `PatternError` for one that fails.
+    """
+    for what, load in _files():
         try:
-            load()
+            with errors_of(what, PatternError, but=(ImportError,)):
+                load()
         except ImportError as error:
             if not _is_of_the_other_tvm(error):
-                raise
+                raise PatternError(f"{what}: {type(error).__name__}: {error}") from error
 
 
-def _files() -> Iterator[Callable[[], Any]]:
+def _files() -> Iterator[tuple[str, Callable[[], Any]]]:
     folder = importlib.import_module("byoc_hw.patterns")
     for module in sorted(info.name for info in pkgutil.iter_modules(folder.__path__)):
-        yield functools.partial(importlib.import_module, f"{folder.__name__}.{module}")
+        name = f"{folder.__name__}.{module}"
+        yield name, functools.partial(importlib.import_module, name)
     for entry in sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda entry: (entry.name, entry.value)):
-        yield entry.load
+        yield f"entry point {entry.name} = {entry.value} of {ENTRY_POINT_GROUP}", entry.load
 
 
 _NAME = re.compile(r"cannot import name '(\w+)'")

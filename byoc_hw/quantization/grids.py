@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
 
+from byoc_hw.errors import InvalidInput
 from byoc_hw.tensor import Array
 
 Int8Grid = tuple[float, int]
@@ -24,8 +26,13 @@ _TURNS = 2
 
 
 def grid_of(values: Array, ranges: Ranges) -> Int8Grid:
-    """The grid for values: of all ("minmax"), of all but a few, or with the least mean squared error."""
+    """The grid for values: of all ("minmax"), of all but a few, or with the least mean squared error.
+
+    Raises `InvalidInput` for values beyond float32.
+    """
     low, high = min(float(values.min()), 0.0), max(float(values.max()), 0.0)
+    if not math.isfinite(high - low):
+        raise InvalidInput(f"what the network computes on the calibration is finite: got {low:g} to {high:g}")
     if ranges == "minmax" or low == high:
         return grid_between(low, high)
     flat = values.reshape(-1)

@@ -15,6 +15,7 @@ import byoc_hw
 from byoc_hw import InvalidInput
 from byoc_hw.__main__ import main
 from byoc_hw.demo import model_path
+from byoc_hw.frontend.relay.reference import Reference
 from byoc_hw.frontend.relay.tflite import importable_tflite
 from byoc_hw.frontend.tflite_file import read_tflite
 
@@ -303,6 +304,31 @@ def test_two_tensors_of_one_name_are_two(written):
 def test_the_importers_own_names_are_not_taken_from_the_file(written):
     mod, params = byoc_hw.load_tflite(written([tensor("_param_1"), W, Y], [dense(0, 2)]))
     assert [one.name_hint for one in mod["main"].params if one.name_hint not in params] == ["input_0"]
+
+
+@pytest.mark.parametrize(
+    ("names", "in_c"),
+    [(("a/b", "a_b"), ["a_b", "a_b_2"]), (("ä", "ö"), ["__", "___2"]), (("input_0", "input"), ["input_0", "input"])],
+    ids=["in C", "not ASCII", "those of inputs"],
+)
+def test_outputs_with_clashing_names_stay_apart(names, in_c, written):
+    tensors = [X, W, *(tensor(name) for name in names)]
+    mod, params = byoc_hw.load_tflite(written(tensors, [dense(0, 2), dense(2, 3)], outputs=[2, 3]))
+    project = byoc_hw.build(byoc_hw.partition_for_hwlib(mod, params))
+    assert [one.name for one in project.outputs] == in_c
+    image = np.array([[1, 2, -30, 44]], np.int8)
+    for found, wanted in zip(project.run(image).outputs, Reference(mod, params).run([image]), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.slow
+def test_a_tensor_that_is_an_output_twice_is_written_twice(written):
+    mod, params = byoc_hw.load_tflite(written([X, W, Y], [dense(0, 2)], outputs=[2, 2]))
+    project = byoc_hw.build(byoc_hw.partition_for_hwlib(mod, params))
+    assert [one.name for one in project.outputs] == ["y", "y_2"]
+    first, second = project.run(np.array([[1, 2, -30, 44]], np.int8)).outputs
+    np.testing.assert_array_equal(first, second)
+    assert first.any()
 
 
 def test_inputs_are_in_the_files_order(written):

@@ -331,6 +331,49 @@ def test_an_installed_pattern_under_a_name_that_is_taken_fails(monkeypatch):
         partitioned(relu_module())
 
 
+@pytest.mark.usefixtures("loading_anew")
+@pytest.mark.parametrize("error", [AttributeError("module has no attribute a"), ImportError("No module named a")])
+def test_an_installed_package_that_fails_is_named(error, monkeypatch):
+    def load():
+        raise error
+
+    pattern_files.load_patterns.cache_clear()
+    monkeypatch.setattr(
+        pattern_files, "entry_points", lambda group: [SimpleNamespace(name="mine", value="package:a", load=load)]
+    )
+    with pytest.raises(PatternError, match=f"entry point mine = package:a of byoc_hw.patterns: .*{error}"):
+        partitioned(relu_module())
+
+
+FIELDS = {
+    "weights": (None, "is of type Tensor: got None"),
+    "bias": (5, r"is of type Tensor \| None: got 5"),
+    "act_min": (0.5, "is of type int: got 0.5"),
+    "strides": ((1,), r"is of type Pair: got \(1,\)"),
+}
+
+
+@pytest.mark.parametrize(("name", "value", "reason"), [(name, *one) for name, one in FIELDS.items()], ids=FIELDS)
+def test_fields_of_a_layer_have_their_types(name, value, reason, temporarily):
+    (conv,) = (one for one in patterns() if one.name == "qnn_conv2d")
+    before = ("qnn_conv2d", "qnn_depthwise_conv2d")
+    temporarily("odd", conv.forms, parse=lambda match: replace(conv.parse(match), **{name: value}), before=before)
+    with pytest.raises(PatternError, match=f"pattern 'odd': {name} of its layer qnn.conv2d_1 {reason}"):
+        partitioned(Conv().module())
+
+
+UNSOUND = {
+    "strides": ((0, 1), ("strides are at least 1", "(0, 1)")),
+    "act_max": (-200, ("the range of the output is one of int8", "-128 to -200")),
+}
+
+
+@pytest.mark.parametrize(("name", "value", "problem"), [(name, *one) for name, one in UNSOUND.items()], ids=UNSOUND)
+def test_numbers_of_a_layer_that_cannot_be_are_found(name, value, problem):
+    layer = accepted(Conv().module(), "qnn_conv2d")
+    assert list(replace(layer, **{name: value}).unsound()) == [problem]
+
+
 # ---------------------------------------------------------------- the files
 
 

@@ -35,7 +35,7 @@ from byoc_hw.frontend.relay.host_outputs import (
 )
 from byoc_hw.frontend.relay.host_softmax import integer_softmax
 from byoc_hw.frontend.relay.host_source import bodies, host_source
-from byoc_hw.frontend.relay.interface import output_values, with_numbered_inputs
+from byoc_hw.frontend.relay.interface import output_names, output_values, with_numbered_ends
 from byoc_hw.frontend.relay.record import without_bodies
 from byoc_hw.frontend.relay.serial import serial
 from byoc_hw.frontend.seam import CompiledHost, Placer
@@ -69,7 +69,7 @@ def compile_module(
     planner = _Planner(mod, mod_name, graphs, place, ends or Ends(), constants)
     if not output_values(mod["main"].body):
         return CompiledHost(planner.finished(), *with_functions("", 0, mod_name, constants), 0)
-    mod = with_numbered_inputs(mod)
+    mod = with_numbered_ends(mod)
     executor = relay.backend.Executor(
         "aot", {"interface-api": "c", "unpacked-api": True, "workspace-byte-alignment": ALIGNMENT}
     )
@@ -148,9 +148,10 @@ def _with_ends(program: Program, names: Sequence[str], ends: Ends) -> Program:
         for buffer, name, end in zip(program.inputs, names, before, strict=True)
     )
     free = distinct((buffer.name for buffer in program.outputs), taken=[end.name for end in behind if end.name])
+    names = distinct(end.name or name for name, end in zip(free, behind, strict=True))
     outputs = tuple(
-        replace(buffer, name=end.name or name, quantization=end.quantization)
-        for buffer, name, end in zip(program.outputs, free, behind, strict=True)
+        replace(buffer, name=name, quantization=end.quantization)
+        for buffer, name, end in zip(program.outputs, names, behind, strict=True)
     )
     new = dict(zip((*program.inputs, *program.outputs), (*inputs, *outputs), strict=True))
 
@@ -212,6 +213,7 @@ class _Planner:
     ) -> None:
         self.mod_name, self.graphs, self.place, self.ends = mod_name, graphs, place, ends
         self.inputs = [parameter.name_hint for parameter in mod["main"].params]
+        self.outputs = output_names(mod["main"])
         self.repeats = _repeated_outputs(mod["main"])
         self.constants = constants
         self.program: Program | None = None
@@ -225,7 +227,7 @@ class _Planner:
 
     def read(self, mod: tvm.IRModule) -> None:
         """Read the calls of main while its buffers still have names."""
-        program = read_program(mod, self.mod_name, self.graphs, len(self.inputs))
+        program = read_program(mod, self.mod_name, self.graphs, len(self.inputs), self.outputs)
         # Where several outputs are one value, TVM writes only the first.
         copies = [CopyCall(program.outputs[first], program.outputs[index]) for index, first in self.repeats.items()]
         self._keep(replace(program, calls=(*program.calls, *copies)))
@@ -287,8 +289,11 @@ def _value(expr: relay.Expr) -> object:
 # ---------------------------------------------------------------- reading TVM's main
 
 
-def read_program(mod: tvm.IRModule, mod_name: str, graphs: Mapping[str, Graph], inputs: int) -> Program:
-    """TVM's main, before memory planning, as a `Program`; its first `inputs` parameters are inputs."""
+def read_program(
+    mod: tvm.IRModule, mod_name: str, graphs: Mapping[str, Graph], inputs: int, outputs: Sequence[str] | None = None
+) -> Program:
+    """TVM's main, before memory planning, as a `Program`; its first `inputs` parameters are inputs, and the others are
+    called as `outputs` says, or as TVM does."""
     functions = {
         str(function.attrs["global_symbol"]): function
         for function in mod.functions.values()
@@ -299,7 +304,7 @@ def read_program(mod: tvm.IRModule, mod_name: str, graphs: Mapping[str, Graph], 
         for variable, function in mod.functions.items()
         if variable.name_hint == "__tvm_main__" or str(variable.name_hint).endswith("___tvm_main__")
     )
-    return _Main(main, functions, graphs).program(mod_name, inputs)
+    return _Main(main, functions, graphs).program(mod_name, inputs, outputs)
 
 
 class _Main:
@@ -312,7 +317,7 @@ class _Main:
         self.types: dict[str, str] = {}
         self.statements: list[tir.Stmt] = []
 
-    def program(self, mod_name: str, inputs: int) -> Program:
+    def program(self, mod_name: str, inputs: int, outputs: Sequence[str] | None) -> Program:
         self._flatten(self.main.body)
         calls = [self._raw_call(statement) for statement in self.statements]
         buffers = {}
@@ -320,7 +325,7 @@ class _Main:
             name = str(buffer.data.name)
             role = "input" if index < inputs else "output"
             shape = tuple(int(extent) for extent in buffer.shape)
-            label = name.removesuffix("_buffer_var")
+            label = name.removesuffix("_buffer_var") if index < inputs or outputs is None else outputs[index - inputs]
             buffers[name] = Buffer(label, _nbytes(shape, buffer.dtype), role, shape, str(buffer.dtype))  # type: ignore[arg-type]
         for name, nbytes in self.sizes.items():
             buffers[name] = Buffer(name, nbytes, dtype=self.types.get(name, "int8"))

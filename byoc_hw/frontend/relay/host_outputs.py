@@ -11,13 +11,10 @@ from tvm import relay
 
 from byoc_hw.frontend.relay.compose import with_main
 from byoc_hw.frontend.relay.host_source import HOST_INCLUDES
-from byoc_hw.frontend.relay.interface import output_values
+from byoc_hw.frontend.relay.interface import OUTPUT_NAMES, output_values
 from byoc_hw.names import distinct
 from byoc_hw.program import Buffer, HostCall, Program
 from byoc_hw.tensor import Array
-
-_NAMES = "output_tensor_names"
-"""An attribute of `main`: a name for each output, which TVM's executor counts."""
 
 _BYTES = {"int8": "int8_t", "uint8": "uint8_t", "bool": "bool", "float32": "float", "float64": "double"}
 
@@ -60,14 +57,14 @@ def without_constant_outputs(mod: tvm.IRModule) -> tuple[tvm.IRModule, tuple[Con
     known = [_value(mod, value) for value in values]
     if all(value is None for value in known):
         return mod, ()
-    given = main.attrs[_NAMES] if main.attrs and _NAMES in main.attrs else None
+    given = main.attrs[OUTPUT_NAMES] if main.attrs and OUTPUT_NAMES in main.attrs else None
     names = [f"constant_{place}" for place in range(len(values))] if given is None else list(map(str, given))
     constants = [ConstantOutput(place, names[place], one) for place, one in enumerate(known) if one is not None]
     kept = [place for place, value in enumerate(known) if value is None]
     body = relay.Tuple([values[place] for place in kept], main.body.span)
     cut = relay.Function(main.params, body, None, main.type_params, main.attrs, main.span)
     if given is not None:
-        cut = cut.with_attr(_NAMES, [names[place] for place in kept])
+        cut = cut.with_attr(OUTPUT_NAMES, [names[place] for place in kept])
     return with_main(mod, cut), tuple(constants)
 
 

@@ -6,6 +6,7 @@ which can be equal where the names are not.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 import tvm
@@ -13,6 +14,9 @@ from tvm import relay
 
 from byoc_hw.frontend.relay.compose import called_with, rebuilt_values, with_main
 from byoc_hw.names import distinct
+
+OUTPUT_NAMES = "output_tensor_names"
+"""An attribute of `main`: a name for each output, which TVM's executor counts."""
 
 
 def plain_interface(mod: tvm.IRModule) -> tvm.IRModule:
@@ -32,10 +36,22 @@ def plain_interface(mod: tvm.IRModule) -> tvm.IRModule:
     return with_main(mod, _renamed(main, own))
 
 
-def with_numbered_inputs(mod: tvm.IRModule) -> tvm.IRModule:
-    """The module with inputs called `input_0`, `input_1` ..., which no name of TVM's own can equal."""
+def with_numbered_ends(mod: tvm.IRModule) -> tvm.IRModule:
+    """The module with inputs called `input_0`, `input_1` ..., which no name of TVM's own can equal, and outputs that
+    have names `output_0`, `output_1` ..."""
     main = mod["main"]
-    return with_main(mod, _renamed(main, [f"input_{index}" for index in range(len(main.params))]))
+    stated = output_names(main)
+    main = _renamed(main, [f"input_{index}" for index in range(len(main.params))])
+    if stated is not None:
+        main = main.with_attr(OUTPUT_NAMES, [f"output_{index}" for index in range(len(stated))])
+    return with_main(mod, main)
+
+
+def output_names(main: relay.Function) -> list[str] | None:
+    """The names that main states for its outputs, as C has them, all different; None where it states none."""
+    if not main.attrs or OUTPUT_NAMES not in main.attrs:
+        return None
+    return distinct(re.sub(rb"\W", b"_", str(name).encode()).decode() for name in main.attrs[OUTPUT_NAMES])
 
 
 def output_values(body: relay.Expr) -> list[relay.Expr]:

@@ -1,14 +1,21 @@
 /* The table of one HAL, compiled once for each accelerator of a chip, with the names of hwlib_names.h. A function that
- * the HAL does not have is NULL in it. */
+ * the HAL does not have is NULL in it; one that reaches events has both of theirs, also from a library of objects, where
+ * a weak name is not looked for. */
 #include "hwlib_lanes.h"
+
+#ifdef HWLIB_HAS_EVENTS
+#define OF_EVENTS
+#else
+#define OF_EVENTS __attribute__((weak))
+#endif
 
 extern const hwlib_hal_t hwlib_hal;
 
 hwlib_status_t hwlib_hal_copy_done(hwlib_token_t token, uint8_t *done) __attribute__((weak));
 hwlib_status_t hwlib_hal_job_done(hwlib_token_t token, uint8_t *done) __attribute__((weak));
 void hwlib_hal_idle(void) __attribute__((weak));
-hwlib_status_t hwlib_hal_signal(uint8_t engine, uint8_t event) __attribute__((weak));
-hwlib_status_t hwlib_hal_await(uint8_t engine, uint8_t event, uint16_t value) __attribute__((weak));
+hwlib_status_t hwlib_hal_signal(uint8_t engine, uint8_t event) OF_EVENTS;
+hwlib_status_t hwlib_hal_await(uint8_t engine, uint8_t event, uint16_t value) OF_EVENTS;
 
 const hwlib_hal_t hwlib_hal = {
     .init = hwlib_hal_init,
