@@ -56,8 +56,8 @@ def skip_network(**sizes):
 
 @functools.cache
 def on_eight_pes():
-    """The network, and its plan as one pipeline of 8 PEs."""
-    network = skip_network()
+    """A network, and its plan as one pipeline of 8 PEs."""
+    network = skip_network(size=12)
     return network, plan_network(network, small_mesh(8, 1), pipelines=1)
 
 
@@ -253,7 +253,7 @@ def test_a_file_that_is_no_plan_of_the_network_is_refused_with_what_is_wrong(tmp
 def test_channels_from_outside_have_the_whole_input():
     _, plan = on_eight_pes()
     rows = {row for one in plan.channels if one.source == OUTSIDE for row in range(*one.patch.rows)}
-    assert rows == set(range(16))
+    assert rows == set(range(12))
     assert PE.activation_memory == plan.placed[0].pe.activation_memory
 
 
