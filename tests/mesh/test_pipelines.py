@@ -61,6 +61,13 @@ def on_eight_pes():
     return network, plan_network(network, small_mesh(8, 1), pipelines=1)
 
 
+@functools.cache
+def on_four_pes():
+    """A smaller network, and its plan for latency."""
+    network = skip_network(blocks=1, size=8)
+    return network, plan_network(network, small_mesh(2, 2), "latency")
+
+
 def check_fits(plan):
     """Each PE's bytes, with the buffers of its channels, are within the mesh's."""
     mesh, figures = plan.placed
@@ -414,8 +421,7 @@ def with_room(mesh, data=None, code=None):
 
 @pytest.mark.parametrize("what", ["data", "code"])
 def test_a_latency_plan_fits_as_it_is_built_and_with_one_byte_less_it_is_another_one(what):
-    network, mesh = skip_network(blocks=1, size=8), small_mesh(2, 2)
-    plan = plan_network(network, mesh, "latency")
+    (network, plan), mesh = on_four_pes(), small_mesh(2, 2)
     used = max(built_on_pes(plan)[what == "code"].values())
     assert plan_network(network, with_room(mesh, **{what: used}), "latency").latency <= plan.latency
     small = with_room(mesh, **{what: used - 1})
@@ -446,8 +452,7 @@ def test_a_latency_plan_names_a_part_of_a_layer_that_fits_no_pe():
 
 
 def test_a_latency_plan_that_is_written_and_read_is_the_same(tmp_path):
-    network, mesh = skip_network(blocks=1, size=8), small_mesh(2, 2)
-    plan = plan_network(network, mesh, "latency")
+    (network, plan), mesh = on_four_pes(), small_mesh(2, 2)
     path = tmp_path / "plan.json"
     path.write_text(plan_json(plan))
     assert plan_json(read_plan(path, network, mesh)) == plan_json(plan)
