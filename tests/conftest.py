@@ -34,10 +34,13 @@ MODELS = Path(os.environ.get("BYOC_HW_MODELS", ROOT.parent / "shared" / "models"
 
 def pytest_configure(config):
     """The processes of `pytest -n` have the environment of the first one."""
-    if not hasattr(config, "workerinput"):
-        directory = Path(tempfile.mkdtemp(prefix="byoc_hw_compilers_"))
+    if hasattr(config, "workerinput"):
+        return
+    kept = os.environ.get("BYOC_HW_COMPILED")  # a directory for the objects of several sessions
+    directory = Path(kept or tempfile.mkdtemp(prefix="byoc_hw_compilers_"))
+    if not kept:
         config.add_cleanup(lambda: shutil.rmtree(directory))
-        compile_cache.install(directory)
+    compile_cache.install(directory)
 
 
 def pytest_addoption(parser):

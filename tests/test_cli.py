@@ -99,7 +99,7 @@ def test_a_model_is_called_after_its_file(file, name, tmp_path, capfd):
     shutil.copy(MODEL, tmp_path / file)
     assert cli.main(["explain", str(tmp_path / file)]) == 0
     assert capfd.readouterr().out.startswith(f"{name} on REFERENCE")
-    assert cli.main(["build", str(tmp_path / file), "--output-dir", str(tmp_path / "p"), "--cpu-only"]) == 0
+    assert cli.main(["build", str(tmp_path / file), "--output-dir", str(tmp_path / "p")]) == 0
     assert (tmp_path / f"p/include/{name}.h").exists()
 
 

@@ -1,7 +1,7 @@
 """Variations of hardware: their cycles are those of a build, the front is what nothing beats, errors come first."""
 
 import json
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -112,7 +112,7 @@ class Lazy(Future):
         return super().result()
 
 
-@pytest.mark.parametrize("kind", [ThreadPoolExecutor, ProcessPoolExecutor, Reversed])
+@pytest.mark.parametrize("kind", [ProcessPoolExecutor, Reversed])
 def test_the_executor_changes_nothing(kind, models, explored):
     executor = kind() if kind is Reversed else kind(2)
     with executor:

@@ -6,7 +6,7 @@ from plan_samples import Samples, accelerator, single
 from plans import alone, compiled
 
 import byoc_hw
-from byoc_hw.accelerator import DIANA_DIGITAL, REFERENCE, SMALL
+from byoc_hw.accelerator import REFERENCE, SMALL
 from byoc_hw.demo import model_path
 from byoc_hw.plan.order.timeline import timeline
 
@@ -49,7 +49,7 @@ def test_an_addition_that_does_not_fit_is_cut_into_runs():
     assert layer_by_layer(single(layer), accelerator(activations=1536)) == 6 * plain(512) + 128
 
 
-@pytest.mark.parametrize("preset", [REFERENCE, DIANA_DIGITAL, SMALL], ids=lambda preset: preset.label)
+@pytest.mark.parametrize("preset", [REFERENCE, SMALL], ids=lambda preset: preset.label)
 def test_a_plan_is_no_slower_than_its_layers_alone(preset):
     made = compiled(*byoc_hw.load_tflite(model_path()), preset)
     assert made.project.memory.arena + 64 + 10 >= made.ram >= made.ram_around >= 64

@@ -31,8 +31,10 @@ def model():
 
 BUILDS = {
     "as by default": ({}, {"order": "dsp", "gather": "dsp"}),
-    "polled": ({"poll": True}, {"order": "dsp", "gather": "dsp"}),
-    "inputs and outputs in the arena": ({"io_in_arena": True}, {"order": "dsp", "gather": "dsp"}),
+    "polled, with inputs and outputs in the arena": (
+        {"poll": True, "io_in_arena": True},
+        {"order": "dsp", "gather": "dsp"},
+    ),
     "ordered on the host": ({"place": {"order": "host"}}, {"gather": "dsp"}),
 }
 

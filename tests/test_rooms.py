@@ -1,9 +1,8 @@
 """The picture of the rooms stays true: who may import whom."""
 
 import ast
+import functools
 from pathlib import Path
-
-import pytest
 
 PACKAGE = Path(__file__).parents[1] / "byoc_hw"
 PATTERNS = PACKAGE.parent / "patterns"
@@ -49,8 +48,18 @@ def modules():
         yield "patterns", path
 
 
+@functools.cache
+def tree(path):
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@functools.cache
 def imports(path):
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    return list(_imports(path))
+
+
+def _imports(path):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -66,17 +75,20 @@ def allowed(room):
     return FOR_ALL | left | EXTRA.get(room, set()) | {room}
 
 
-@pytest.mark.parametrize(("room", "path"), list(modules()), ids=lambda value: getattr(value, "stem", value))
-def test_a_room_imports_only_what_lies_to_its_left(room, path):
-    permitted = allowed(room)
-    for name in imports(path):
-        if permitted is not None and name.startswith("byoc_hw."):
-            assert name.split(".")[1] in permitted, f"{path.name} of {room} imports {name}"
+def names_of_others(path, parent, permitted):
+    """Imports from files or rooms below a package that are not permitted."""
+    below = [name.removeprefix(f"{parent}.") for name in imports(path) if name.startswith(f"{parent}.")]
+    return [f"{path} imports {parent}.{name}" for name in below if name.split(".")[0] not in permitted]
+
+
+def test_a_room_imports_only_what_lies_to_its_left():
+    checked = [(path, allowed(room)) for room, path in modules() if allowed(room) is not None]
+    assert [said for path, permitted in checked for said in names_of_others(path, "byoc_hw", permitted)] == []
 
 
 def imported_at_the_top(path):
     """Without what a function imports at its first call, or a type checker alone."""
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+    for node in tree(path).body:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -84,11 +96,15 @@ def imported_at_the_top(path):
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-@pytest.mark.parametrize(("room", "path"), list(modules()), ids=lambda value: getattr(value, "stem", value))
-def test_only_the_front_end_knows_tvm(room, path):
-    if room not in USES_TVM:
-        assert not [name for name in imported_at_the_top(path) if name.split(".")[0] == "tvm"]
-        assert not [name for name in imported_at_the_top(path) if name.startswith(FRONT_ENDS)]
+def names_of_tvm(path, names):
+    """Those of TVM, and of a front end."""
+    found = [name for name in names if name.split(".")[0] == "tvm" or name.startswith(FRONT_ENDS)]
+    return [f"{path} imports {name}" for name in found]
+
+
+def test_only_the_front_end_knows_tvm():
+    others = [path for room, path in modules() if room not in USES_TVM]
+    assert [said for path in others for said in names_of_tvm(path, imported_at_the_top(path))] == []
 
 
 def test_front_ends_do_not_know_each_other():
@@ -97,9 +113,9 @@ def test_front_ends_do_not_know_each_other():
             assert not [name for name in imports(path) if name.startswith(other)], path
 
 
-@pytest.mark.parametrize("path", sorted((PACKAGE / "frontend").glob("*.py")), ids=lambda path: path.stem)
-def test_what_front_ends_share_knows_neither(path):
-    assert not [name for name in imports(path) if name.split(".")[0] == "tvm" or name.startswith(FRONT_ENDS)]
+def test_what_front_ends_share_knows_neither():
+    shared = sorted((PACKAGE / "frontend").glob("*.py"))
+    assert [said for path in shared for said in names_of_tvm(path, imports(path))] == []
 
 
 def test_the_seam_knows_no_front_end():
@@ -113,12 +129,9 @@ def plan_modules():
             yield path.relative_to(PACKAGE / "plan").parts[0].removesuffix(".py"), path
 
 
-@pytest.mark.parametrize(("room", "path"), list(plan_modules()), ids=lambda value: getattr(value, "stem", value))
-def test_a_room_of_the_planner_imports_only_what_lies_to_its_left(room, path):
-    permitted = {*PLAN[: PLAN.index(room)], room}
-    for name in imports(path):
-        if name.startswith("byoc_hw.plan."):
-            assert name.split(".")[2] in permitted, f"{room}/{path.name} imports {name}"
+def test_a_room_of_the_planner_imports_only_what_lies_to_its_left():
+    checked = [(path, {*PLAN[: PLAN.index(room)], room}) for room, path in plan_modules()]
+    assert [said for path, permitted in checked for said in names_of_others(path, "byoc_hw.plan", permitted)] == []
 
 
 SAID_TWICE = {"main"} | {"load", "load_tflite", "pattern_table", "to_integers"}
@@ -128,7 +141,7 @@ SAID_TWICE = {"main"} | {"load", "load_tflite", "pattern_table", "to_integers"}
 def test_no_public_name_has_two_meanings():
     places = {}
     for path in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        for node in tree(path).body:
             names = [target.id for target in getattr(node, "targets", []) if isinstance(target, ast.Name)]
             names += [node.name] if isinstance(node, ast.FunctionDef | ast.ClassDef) else []
             for name in names:

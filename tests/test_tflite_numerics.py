@@ -538,8 +538,8 @@ def assert_tables_equal_tflite(path, sample):
 def test_tables_equal_tflite_for_all_256_values(tmp_path, operator):
     rng = np.random.default_rng(0)
     channels = 3 if operator == "PRELU" else 1
-    samples = (unary(rng, operator, channels) for _ in range(20))
-    assert sum(assert_tables_equal_tflite(tmp_path / "one.tflite", sample) for sample in samples) >= 10
+    samples = (unary(rng, operator, channels) for _ in range(12))
+    assert sum(assert_tables_equal_tflite(tmp_path / "one.tflite", sample) for sample in samples) >= 6
 
 
 @pytest.mark.parametrize("operator", ["RELU_N1_TO_1", "QUANTIZE"])

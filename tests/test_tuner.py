@@ -24,6 +24,8 @@ from vendor_library import VENDOR
 TIGHT = replace(byoc_hw.SMALL, label="TIGHT", activation_memory=4 * 1024, weight_memory=2 * 1024)
 """Too small for the images below."""
 
+BUDGET = 40
+
 
 def network(seed=0, height=20):
     """conv -> conv -> pool, on images of 20 x 16"""
@@ -43,7 +45,7 @@ def inputs():
 
 @pytest.fixture(scope="module")
 def tuning():
-    return byoc_hw.tune(network(), TIGHT, budget=120, progress=False)
+    return byoc_hw.tune(network(), TIGHT, budget=BUDGET, progress=False)
 
 
 # ---------------------------------------------------------------- found, saved, applied
@@ -82,7 +84,7 @@ def test_a_file_holds_all_of_it_and_the_same_bytes_whoever_found_it(tuning, tmp_
     tuning.save(tmp_path / "one")
     with ThreadPoolExecutor(2) as pool:
         mod = partitioned(network())
-        byoc_hw.tune(mod, TIGHT, budget=120, executor=pool, progress=False).save(tmp_path / "other")
+        byoc_hw.tune(mod, TIGHT, budget=BUDGET, executor=pool, progress=False).save(tmp_path / "other")
     assert (tmp_path / "one").read_bytes() == (tmp_path / "other").read_bytes()
     assert byoc_hw.Tuning.load(tmp_path / "one") == tuning
 
@@ -99,7 +101,7 @@ def test_prints_as_a_table(tuning):
     headline, titles, row = str(tuning).splitlines()
     cycles = f"{tuning.before:,} accelerator cycles before, {tuning.after:,} after"
     assert repr(tuning) == f"<Tuning for TIGHT: 1 region, {cycles}>"
-    assert headline.startswith(f"tuned for TIGHT (budget 120, seed 0): {tuning.before} accelerator cycles before")
+    assert headline.startswith(f"tuned for TIGHT (budget {BUDGET}, seed 0): {tuning.before} accelerator cycles before")
     assert titles.split() == ["region", "layers", "before", "after", "fewer", "plans", "tried"]
     assert row.split()[:4] == ["tvmgen_default_hwlib_main_0", "4", str(tuning.before), str(tuning.after)]
     assert "<td>tvmgen_default_hwlib_main_0</td>" in tuning._repr_html_()

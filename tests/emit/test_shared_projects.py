@@ -55,7 +55,7 @@ def test_every_layer_is_exact_in_the_planned_cycles(project, plan, expected):  #
 
 
 CHIPS = {
-    "little memory": (chip(2 * KIB), {}),
+    "little memory": (chip(2 * KIB), PLACED),
     "short queues": (chip(queue=1), PLACED),
     "words of 8 bytes": (chip(word=8), PLACED),
     "one array is slow": (chip(array_rows=2, array_columns=2), PLACED),

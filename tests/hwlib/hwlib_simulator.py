@@ -6,6 +6,7 @@ import ctypes
 import shutil
 import struct
 import subprocess
+from collections.abc import Sequence
 from ctypes import c_int8, c_int32, c_uint8, c_uint16, c_uint32, c_uint64
 from pathlib import Path
 
@@ -24,11 +25,11 @@ STRICT = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-Wconversion"]
 SANITIZED = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 
 
-def run_gcc(*arguments: str | Path) -> None:
+def run_gcc(*arguments: str | Path, cwd: Path | None = None) -> None:
     gcc = shutil.which("gcc")
     if gcc is None:
         pytest.skip("a C compiler is needed: install the package gcc")
-    result = subprocess.run([gcc, *map(str, arguments)], capture_output=True, text=True)
+    result = subprocess.run([gcc, *map(str, arguments)], capture_output=True, text=True, cwd=cwd)
     assert result.returncode == 0, result.stderr
 
 
@@ -39,10 +40,18 @@ def build_program(directory: Path, accelerator: Accelerator, main: str, *flags: 
     (directory / "hwlib_sim_config.h").write_text(sim_config(accelerator))
     of_one = [source for source in HWLIB.glob("src/*.c") if source.name not in OF_CHIPS]
     sources = sorted([*of_one, *([] if hwlib_only else HWLIB.glob("sim/*.c"))])
-    program = directory / Path(main).stem
-    includes = [f"-I{folder}" for folder in (HWLIB / "include", HWLIB / "sim", directory)]
-    run_gcc(*STRICT, *SANITIZED, *flags, *includes, HERE / main, *sources, "-o", program)
-    return program
+    return compiled(directory, Path(main).stem, [HERE / main, *sources], *STRICT, *flags)
+
+
+def compiled(directory: Path, name: str, sources: Sequence[Path], *flags: str) -> Path:
+    """The program of C sources under the sanitizers, each by itself and in the directory: equal ones are compiled once
+    (compile_cache.py)."""
+    includes = [f"-I{folder}" for folder in (HWLIB / "include", HWLIB / "sim", ".")]
+    objects = [f"{source.stem}.o" for source in sources]
+    for source, target in zip(sources, objects, strict=True):
+        run_gcc(*SANITIZED, *flags, *includes, "-c", source, "-o", target, cwd=directory)
+    run_gcc(*SANITIZED, *objects, "-o", name, cwd=directory)
+    return directory / name
 
 
 # ---------------------------------------------------------------- the structures of hwlib_hal.h

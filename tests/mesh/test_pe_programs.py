@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -183,21 +184,23 @@ def frames_header(ends):
 
 
 def linked(mesh, layers, pe, out, compiler, flags, link=()):
-    """The firmware of a PE as one image: all C of its project, and the test's link layer."""
-    out.mkdir()
-    place = mesh.directory / mesh.manifest.programs[mesh.manifest.pes[pe].program].directory
+    """The firmware of a PE as one image: all C of its project, and the test's link layer.
+
+    In a copy of the project, with its paths: what PEs have in common is compiled once (compile_cache.py).
+    """
+    shutil.copytree(mesh.directory / mesh.manifest.programs[mesh.manifest.pes[pe].program].directory, out)
     (out / "image_frames.h").write_text(frames_header(frames_of_ports(mesh, layers, pe)))
-    folders = [place / folder for folder in ("include", "src", "link", "hwlib/include", "hwlib/sim")]
-    includes = [f"-I{folder}" for folder in (out, *folders)]
-    sources = [path for folder in ("src", "hwlib/src", "hwlib/sim") for path in sorted(place.glob(f"{folder}/*.c"))]
-    sources += [place / "link/hwlib_pe.c", *place.glob("link/*_pe[0-9]*_pe.c"), Path(__file__).with_name("image.c")]
+    shutil.copy(Path(__file__).with_name("image.c"), out)
+    includes = [f"-I{folder}" for folder in (".", "include", "src", "link", "hwlib/include", "hwlib/sim")]
+    sources = [path for folder in ("src", "hwlib/src", "hwlib/sim") for path in sorted(out.glob(f"{folder}/*.c"))]
+    sources += [out / "link/hwlib_pe.c", *out.glob("link/*_pe[0-9]*_pe.c"), out / "image.c"]
     objects = []
     for source in sources:
-        objects.append(out / f"{source.stem}.o")
+        objects.append(f"{source.stem}.o")
         own = HOST if source.name.endswith("_host.c") else ()
-        command = [compiler, *STRICT, *own, *flags, "-DHWLIB_SIM", *includes, "-c", source, "-o", objects[-1]]
-        subprocess.run(command, check=True)
-    subprocess.run([compiler, *flags, *link, *objects, "-lm", "-o", out / "image"], check=True)
+        command = [compiler, *STRICT, *own, *flags, "-DHWLIB_SIM", *includes]
+        subprocess.run([*command, "-c", source.relative_to(out), "-o", objects[-1]], check=True, cwd=out)
+    subprocess.run([compiler, *flags, *link, *objects, "-lm", "-o", "image"], check=True, cwd=out)
     return out / "image"
 
 

@@ -56,9 +56,16 @@ def skip_network(**sizes):
 
 @functools.cache
 def on_eight_pes():
-    """The network, and its plan as one pipeline of 8 PEs."""
-    network = skip_network()
+    """A network, and its plan as one pipeline of 8 PEs."""
+    network = skip_network(size=12)
     return network, plan_network(network, small_mesh(8, 1), pipelines=1)
+
+
+@functools.cache
+def on_four_pes():
+    """A smaller network, and its plan for latency."""
+    network = skip_network(blocks=1, size=8)
+    return network, plan_network(network, small_mesh(2, 2), "latency")
 
 
 def check_fits(plan):
@@ -253,7 +260,7 @@ def test_a_file_that_is_no_plan_of_the_network_is_refused_with_what_is_wrong(tmp
 def test_channels_from_outside_have_the_whole_input():
     _, plan = on_eight_pes()
     rows = {row for one in plan.channels if one.source == OUTSIDE for row in range(*one.patch.rows)}
-    assert rows == set(range(16))
+    assert rows == set(range(12))
     assert PE.activation_memory == plan.placed[0].pe.activation_memory
 
 
@@ -414,8 +421,7 @@ def with_room(mesh, data=None, code=None):
 
 @pytest.mark.parametrize("what", ["data", "code"])
 def test_a_latency_plan_fits_as_it_is_built_and_with_one_byte_less_it_is_another_one(what):
-    network, mesh = skip_network(blocks=1, size=8), small_mesh(2, 2)
-    plan = plan_network(network, mesh, "latency")
+    (network, plan), mesh = on_four_pes(), small_mesh(2, 2)
     used = max(built_on_pes(plan)[what == "code"].values())
     assert plan_network(network, with_room(mesh, **{what: used}), "latency").latency <= plan.latency
     small = with_room(mesh, **{what: used - 1})
@@ -446,8 +452,7 @@ def test_a_latency_plan_names_a_part_of_a_layer_that_fits_no_pe():
 
 
 def test_a_latency_plan_that_is_written_and_read_is_the_same(tmp_path):
-    network, mesh = skip_network(blocks=1, size=8), small_mesh(2, 2)
-    plan = plan_network(network, mesh, "latency")
+    (network, plan), mesh = on_four_pes(), small_mesh(2, 2)
     path = tmp_path / "plan.json"
     path.write_text(plan_json(plan))
     assert plan_json(read_plan(path, network, mesh)) == plan_json(plan)

@@ -233,7 +233,7 @@ def pools(draw):
     )
 
 
-@settings(max_examples=5)
+@settings(max_examples=4)
 @given(st.lists(pools(), min_size=3, max_size=4), ACCELERATORS, SEEDS)
 def test_gives_tvms_results_bit_for_bit(samples, accelerator, seed):
     check_bit_exact(samples, COMPOSITE, accelerator, seed)

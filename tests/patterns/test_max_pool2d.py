@@ -167,7 +167,7 @@ def inside_in_ceil_mode(height, width, kernel, padding):
 
 
 @pytest.mark.slow
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(st.lists(pools(), min_size=3, max_size=4), ACCELERATORS, SEEDS)
 def test_gives_tvms_results_bit_for_bit(samples, accelerator, seed):
     check_bit_exact(samples, COMPOSITE, accelerator, seed)

@@ -75,7 +75,7 @@ def products(draw):
 
 
 @pytest.mark.slow
-@settings(max_examples=6)
+@settings(max_examples=4)
 @given(st.lists(products(), min_size=3, max_size=4), st.sampled_from((REFERENCE, SMALL, TINY)), SEEDS)
 def test_gives_tvms_results_bit_for_bit(samples, accelerator, seed):
     check_bit_exact(samples, COMPOSITE, accelerator, seed)

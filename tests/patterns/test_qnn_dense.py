@@ -160,7 +160,7 @@ def denses(draw):
     )
 
 
-@settings(max_examples=5)
+@settings(max_examples=4)
 @given(st.lists(denses(), min_size=3, max_size=4), ACCELERATORS, SEEDS)
 def test_gives_tvms_results_bit_for_bit(samples, accelerator, seed):
     check_bit_exact(samples, COMPOSITE, accelerator, seed)

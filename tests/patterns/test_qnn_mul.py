@@ -117,7 +117,7 @@ MULS = pairwise_shapes().flatmap(
 )
 
 
-@settings(max_examples=5)
+@settings(max_examples=4)
 @given(st.lists(MULS, min_size=3, max_size=4), BROADCASTING, SEEDS)
 def test_gives_tvms_results_bit_for_bit(samples, accelerator, seed):
     check_bit_exact(samples, COMPOSITE, accelerator, seed)

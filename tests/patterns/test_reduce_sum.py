@@ -69,7 +69,7 @@ def fits(form):
 
 
 @pytest.mark.slow
-@settings(max_examples=6)
+@settings(max_examples=4)
 @given(st.lists(sums().filter(fits), min_size=3, max_size=4), ACCELERATORS, SEEDS)
 def test_gives_tvms_results_bit_for_bit(samples, accelerator, seed):
     check_bit_exact(samples, COMPOSITE, accelerator, seed)

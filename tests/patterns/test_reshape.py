@@ -195,7 +195,7 @@ def reshaped(draw):
 
 
 @pytest.mark.slow
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(st.lists(reshaped(), min_size=3, max_size=3), ACCELERATORS, SEEDS)
 def test_gives_tvms_results_bit_for_bit(samples, accelerator, seed):
     mod = side_by_side(samples)

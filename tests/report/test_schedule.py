@@ -57,6 +57,7 @@ def test_cycles_are_the_simulators(accelerator):
     cycles = project.run(heldout().images[:1], toolchain=QUICK).cycles
     schedule = project.schedule
     assert schedule.cycles == cycles.total
+    assert_no_overlap(schedule)
     times = {times.id: times for times in schedule.by_layer}
     for layer in cycles.by_layer:
         if layer.kind != "host":
@@ -83,9 +84,8 @@ def test_regions_follow_each_other():
     assert_no_overlap(schedule)
 
 
-@pytest.mark.parametrize("accelerator", [REFERENCE, SMALL_QUEUE], ids=lambda preset: preset.label)
-def test_an_engine_does_one_thing_at_a_time(accelerator):
-    assert_no_overlap(digits(accelerator).schedule)
+def test_an_engine_does_one_thing_at_a_time(project):
+    assert_no_overlap(project.schedule)
 
 
 def assert_no_overlap(schedule):

@@ -1,7 +1,9 @@
 """Whole layers from the records of their jobs: overlaps, strides, what only moves bytes, and damaged traces."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -158,13 +160,14 @@ def wide_parts(dma_alignment: int) -> Parts:
 
 
 @pytest.mark.parametrize(
-    "parts",
-    [sample_parts(), sample_parts(accelerator=replace(SMALL, activation_memory=1024)), moving_parts(),
-     pytest.param(wide_parts(4), marks=pytest.mark.slow), wide_parts(32)],
+    "made",
+    [sample_parts, partial(sample_parts, accelerator=replace(SMALL, activation_memory=1024)), moving_parts,
+     pytest.param(partial(wide_parts, 4), marks=pytest.mark.slow), partial(wide_parts, 32)],
     ids=["whole", "in tiles", "only moved", "aligned to 4", "aligned to 32"],
 )  # fmt: skip
-def test_a_hal_gives_the_simulators_trace(tmp_path: Path, parts: Parts) -> None:
+def test_a_hal_gives_the_simulators_trace(tmp_path: Path, made: Callable[[], Parts]) -> None:
     """The HAL is the simulator's files, without what only the simulator has. It checks every copy of the trace."""
+    parts = made()
     write_project(tmp_path, project_files(parts))
     shape = parts.program.inputs[0].shape
     inputs = [np.random.default_rng(seed).integers(-128, 128, shape).astype(np.int8) for seed in range(2)]

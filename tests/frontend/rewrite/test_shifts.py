@@ -1,11 +1,12 @@
 """Sums that are shifted to int8, as shift-only hardware has them: which are layers, and that no bit changes."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pytest
 import tvm
-from relay_samples import const, module, variable
+from relay_samples import const, module, side_by_side, variable
 from tvm import relay
 
 import byoc_hw
@@ -34,9 +35,9 @@ class Shifted:
     def nhwc(self):
         return self.layout == "NHWC"
 
-    def variables(self):
+    def variables(self, prefix=""):
         shape = (3, 11) if self.dense else (1, 7, 6, 4) if self.nhwc else (1, 4, 7, 6)
-        return [variable(shape, "int8", "x")]
+        return [variable(shape, "int8", f"{prefix}x")]
 
     def sums(self, x):
         random = np.random.default_rng(1)
@@ -108,17 +109,20 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("sample", CASES.values(), ids=CASES)
-def test_gives_relays_results_bit_for_bit(sample):
-    mod = sample.module()
+def test_gives_relays_results_bit_for_bit():
+    mod = side_by_side(CASES.values())
     project = byoc_hw.build(byoc_hw.partition_for_hwlib(mod))
     assert not project.report.host, str(project.report)
     reference = Reference(mod)
-    shape = tuple(map(int, sample.variables()[0].type_annotation.shape))
-    for values in ("random", -128, 127):
-        image = RANDOM.integers(-128, 128, shape) if values == "random" else np.full(shape, values)
-        image = image.astype(np.int8)
-        np.testing.assert_array_equal(project.run([image]).outputs[0], reference.run([image])[0])
+    shapes = [tuple(map(int, parameter.checked_type.shape)) for parameter in mod["main"].params]
+    fills = [
+        lambda shape: RANDOM.integers(-128, 128, shape),
+        *(partial(np.full, fill_value=end) for end in (-128, 127)),
+    ]
+    inferences = [[fill(shape).astype(np.int8) for shape in shapes] for fill in fills]
+    for inputs, result in zip(inferences, project.run_batch(inferences), strict=True):
+        for name, found, expected in zip(CASES, result.outputs, reference.run(inputs), strict=True):
+            np.testing.assert_array_equal(found, expected, err_msg=name)
 
 
 def test_results_fill_the_range():

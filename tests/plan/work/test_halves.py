@@ -19,7 +19,7 @@ from byoc_hw.plan.steps import Copy, Job
 from byoc_hw.plan.work.halves import channel_cuts, channel_halves, copy_cuts, copy_halves, row_cuts, row_halves
 
 EXAMPLES = settings(
-    max_examples=100,
+    max_examples=50,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
 )

@@ -228,6 +228,6 @@ def test_packed_tiles_are_exact(case):
 
 @pytest.mark.slow
 @given(packed_tiles())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_many_packed_tiles_are_exact(case):
     check_packed(*case)

@@ -57,7 +57,7 @@ def check_or_refused(graph, hardware):
 
 @pytest.mark.slow
 @given(windows(), st.integers(1, 20), st.integers(1, 24), st.sampled_from([8, 4, 2]), SMALL_ACCELERATORS, SEEDS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_convolution_in_tiles_is_the_convolution(window, in_channels, channels, bits, hardware, seed):
     geometry, height, width = window
     samples = Samples(seed)
@@ -66,7 +66,7 @@ def test_convolution_in_tiles_is_the_convolution(window, in_channels, channels, 
 
 
 @given(windows(), st.integers(1, 40), st.sampled_from([8, 4, 2]), SMALL_ACCELERATORS, SEEDS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_depthwise_in_tiles_is_the_depthwise(window, channels, bits, hardware, seed):
     geometry, height, width = window
     samples = Samples(seed)
@@ -111,7 +111,7 @@ def test_a_block_of_weights_holds_whole_groups_or_a_part_of_one():
     SMALL_ACCELERATORS,
     SEEDS,
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_dense_in_slices_is_the_dense(rows, depth, channels, bits, hardware, seed):
     samples = Samples(seed)
     check_or_refused(single(samples.dense(samples.tensor((rows, depth)), channels, bits)), hardware)
@@ -127,7 +127,7 @@ def test_dense_in_slices_is_the_dense(rows, depth, channels, bits, hardware, see
     SMALL_ACCELERATORS,
     SEEDS,
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_pooling_in_tiles_is_the_pooling(window, channels, mode, rescaled, include, hardware, seed):
     geometry, height, width = window
     samples = Samples(seed)
@@ -165,7 +165,7 @@ def test_addition_in_runs_is_the_addition(extents, second, hardware, seed):
 
 @pytest.mark.slow
 @given(st.integers(1, 30), st.integers(1, 60), SMALL_ACCELERATORS, st.sampled_from([1, 2, 4]), SEEDS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_softmax_and_tables_by_channel_in_tiles_of_whole_rows(rows, channels, hardware, dma_alignment, seed):
     samples = Samples(seed)
     channels = -(-channels // dma_alignment) * dma_alignment if rows * channels % dma_alignment else channels
@@ -176,7 +176,7 @@ def test_softmax_and_tables_by_channel_in_tiles_of_whole_rows(rows, channels, ha
 
 @pytest.mark.slow
 @given(st.lists(st.integers(1, 9), min_size=2, max_size=3), st.data(), SMALL_ACCELERATORS, SEEDS)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_every_permutation_of_axes_is_made_by_copies(extents, data, hardware, seed):
     samples = Samples(seed)
     axes = data.draw(st.permutations(range(len(extents) + 1)))
