@@ -24,8 +24,8 @@ def alone(graph, hardware):
 
 
 def test_layers_one_after_the_other_are_cut_finely_as_alone():
-    """The array waits for weights in either plan. One of measured runs as they are is slower, and so is one that keeps the
-    tensor between the layers in local memory."""
+    """The array waits for weights in either plan. One of measured runs as they are is slower, and so is one that keeps
+    the tensor between the layers in local memory."""
     samples = Samples()
     first = samples.conv2d(samples.tensor((1, 6, 6, 16)), 8, padding=(1, 1, 1, 1))
     second = samples.conv2d(first.ofm, 24, padding=(1, 1, 1, 1))
