@@ -131,6 +131,7 @@ def test_a_file_that_describes_no_accelerator(ended, tmp_path):
     assert list(tmp_path.iterdir()) == [chip]
 
 
+@pytest.mark.slow
 def test_tune_finds_plans_that_build_takes(tmp_path, capfd):
     tuning, directory = tmp_path / "digits.tuning", tmp_path / "digits"
     small = ["--accelerator", "SMALL"]

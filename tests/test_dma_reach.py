@@ -68,7 +68,7 @@ def test_results_and_cycles_are_as_with_another_dma(projects, label):
 
 @needs_riscv32
 @pytest.mark.parametrize("startup", ["picolibc", "plain"])
-@pytest.mark.parametrize("label", ["APART", "DLA + DSP"])
+@pytest.mark.parametrize("label", ["APART", pytest.param("DLA + DSP", marks=pytest.mark.slow)])
 def test_start_up_code_copies_them_on_riscv32(projects, label, startup):
     image = heldout().images[:1]
     toolchain = byoc_hw.Toolchain(startup=startup)

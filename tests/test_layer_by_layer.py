@@ -49,6 +49,7 @@ def test_an_addition_that_does_not_fit_is_cut_into_runs():
     assert layer_by_layer(single(layer), accelerator(activations=1536)) == 6 * plain(512) + 128
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preset", [REFERENCE, SMALL], ids=lambda preset: preset.label)
 def test_a_plan_is_no_slower_than_its_layers_alone(preset):
     made = compiled(*byoc_hw.load_tflite(model_path()), preset)

@@ -182,6 +182,7 @@ def test_the_fewest_cycles_lose_no_more_than_the_tolerance():
     assert sum(layer.cycles for layer in cheap.layers) < sum(layer.cycles for layer in best.layers)
 
 
+@pytest.mark.slow
 def test_a_limit_that_cannot_be_reached_says_the_least():
     with pytest.raises(
         byoc_hw.InvalidInput, match=r"objective flash<=100: the least that can be reached is about [\d,]+: got 100"

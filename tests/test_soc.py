@@ -90,6 +90,7 @@ def test_the_core_executes_at_most_a_little_more(hardware):
     assert found.host_instructions.regions <= 1.03 * EACH_STEP * steps
 
 
+@pytest.mark.slow
 def test_the_report_says_where_and_what_it_takes_elsewhere(digits):
     partitioned, project = digits
     said = str(project.report)

@@ -115,6 +115,7 @@ def test_a_region_of_one_accelerator_is_written_as_without_the_others():
     assert table_bytes(chip_plan(two_branches(), CHIP, ALONE)) == table_bytes(plain)
 
 
+@pytest.mark.slow
 def test_regions_of_one_accelerator_run_before_and_behind_those_of_several(tmp_path: Path, expected):
     """Each is exact in every layer, takes its planned cycles, and may return before its end."""
     graph = two_branches("begins")

@@ -65,6 +65,7 @@ def outputs_of(*program, image, folder):
     return (folder / "out.bin").read_bytes()
 
 
+@pytest.mark.slow
 def test_the_host_program_is_the_same_as_makes(digits, tmp_path):
     build = built(digits.directory, tmp_path / "build", "-DDIGITS_WERROR=ON")
     image = heldout().images[:1]

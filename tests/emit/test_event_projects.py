@@ -89,6 +89,7 @@ def test_other_chips_are_exact_in_the_planned_cycles(tmp_path: Path, expected, c
     assert found.cycles.total == planned.cycles
 
 
+@pytest.mark.slow
 def test_events_begin_again_with_each_inference(project, expected):  # noqa: F811
     first, second = project.run_batch([[IMAGE], [IMAGE]], toolchain=QUICK)
     assert first.cycles == second.cycles

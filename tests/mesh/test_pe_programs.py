@@ -219,6 +219,7 @@ def run_image(image, *arguments):
     return subprocess.run([image, *arguments], capture_output=True, text=True, timeout=60, check=False)
 
 
+@pytest.mark.slow
 def test_each_shared_pe_is_one_image_that_sends_what_the_whole_model_computes(mesh, images):
     for pe, image in images.items():
         done = run_image(image)

@@ -97,6 +97,7 @@ def test_planned_stages_give_the_outputs_of_the_whole_network(graph, pes, object
     check_fits(plan)
 
 
+@pytest.mark.slow
 def test_eight_pes_are_nearly_eight_times_as_fast():
     _, plan = on_eight_pes()
     assert plan.efficiency > 0.92  # with copies that no job hides
@@ -419,7 +420,7 @@ def with_room(mesh, data=None, code=None):
     return replace(mesh, memory=mesh.memory - mesh.data - mesh.code + data + code, code=code)
 
 
-@pytest.mark.parametrize("what", ["data", "code"])
+@pytest.mark.parametrize("what", [pytest.param("data", marks=pytest.mark.slow), "code"])
 def test_a_latency_plan_fits_as_it_is_built_and_with_one_byte_less_it_is_another_one(what):
     (network, plan), mesh = on_four_pes(), small_mesh(2, 2)
     used = max(built_on_pes(plan)[what == "code"].values())

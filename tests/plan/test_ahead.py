@@ -190,6 +190,7 @@ def chains(draw):
 RANDOM = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large])
 
 
+@pytest.mark.slow
 @given(chains())
 @settings(RANDOM, max_examples=10)
 def test_any_regions_are_exact_with_copies_ahead(chain):

@@ -162,7 +162,7 @@ def wide_parts(dma_alignment: int) -> Parts:
 @pytest.mark.parametrize(
     "made",
     [sample_parts, partial(sample_parts, accelerator=replace(SMALL, activation_memory=1024)), moving_parts,
-     pytest.param(partial(wide_parts, 4), marks=pytest.mark.slow), partial(wide_parts, 32)],
+     *(pytest.param(partial(wide_parts, size), marks=pytest.mark.slow) for size in (4, 32))],
     ids=["whole", "in tiles", "only moved", "aligned to 4", "aligned to 32"],
 )  # fmt: skip
 def test_a_hal_gives_the_simulators_trace(tmp_path: Path, made: Callable[[], Parts]) -> None:

@@ -137,7 +137,7 @@ def test_a_convolution_of_single_pixels_takes_those_of_a_packed_image_where_they
     assert images.cycles(window, Lying(packed=frozenset({image}))) == 0
 
 
-@pytest.mark.parametrize("side", [4, 6, pytest.param(9, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("side", [4, *(pytest.param(side, marks=pytest.mark.slow) for side in (6, 9))])
 @pytest.mark.parametrize("count", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
 def test_plans_with_all_images_packed_fill_no_less(side, count):
     graph = windows(count, side)

@@ -55,7 +55,7 @@ def planned(seed, chip):
     return plan_region(small(seed), chip)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 @pytest.mark.parametrize("chip", [PAIR, TWINS, TRIPLETS], ids=["pair", "twins", "triplets"])
 def test_no_plan_is_below_the_bound(seed, chip):
     plan = planned(seed, chip)
@@ -107,7 +107,7 @@ def test_layers_that_may_be_summed_at_once_are_in_no_slices(seed):
                 assert all(step.first and step.last for step in call.steps if isinstance(step, Job))
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 @pytest.mark.parametrize("chip", [PAIR, TWINS, WORDS], ids=["pair", "twins", "words"])
 def test_a_lane_has_one_part_of_a_layer_whose_weights_come_in_one_copy(seed, chip):
     """What the bound takes for granted of layers of no more channels than a group has."""

@@ -83,6 +83,7 @@ def ordered_regions(draw, most=4):
     return replace(chip, accelerators=accelerators), replace(graph, layers=tuple(layers), outputs=tuple(outputs))
 
 
+@pytest.mark.slow
 @given(ordered_regions())
 @settings(EXAMPLES, max_examples=5)
 def test_any_graph_with_orders_is_exact_on_any_chip(region):

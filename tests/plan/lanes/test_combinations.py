@@ -43,6 +43,7 @@ def test_plan_is_near_the_best_of_every_plan(region):
     assert plan.cycles <= 1.1 * fewest + 16  # tiny regions take some hundred cycles
 
 
+@pytest.mark.slow
 def test_plan_of_a_small_graph_is_as_fast_as_every_plan():
     samples = Samples(3)
     value = samples.tensor((1, 8, 8, 16))

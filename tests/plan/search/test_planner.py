@@ -68,7 +68,9 @@ def test_what_does_not_fit_is_fused_in_stripes_and_is_faster_than_layer_by_layer
     assert best_layout(graph, hardware).cycles < 0.8 * evaluate(graph, layer_by_layer(graph, hardware), hardware)
 
 
-@pytest.mark.parametrize("memory", [5000, 9000, REFERENCE.activation_memory])
+@pytest.mark.parametrize(
+    "memory", [5000, *(pytest.param(one, marks=pytest.mark.slow) for one in (9000, REFERENCE.activation_memory))]
+)
 def test_space_without_holding_and_groups_is_one_layer_at_a_time_through_main_memory(memory):
     graph = separable()
     hardware = accelerator(memory, tuning=TuningSpace(hold=False, longest_group=1))

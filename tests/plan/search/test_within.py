@@ -25,6 +25,7 @@ def border(graph):
     return Border(inputs, {index: sizes[index] for index in range(len(sizes)) if index not in inputs})
 
 
+@pytest.mark.slow
 @given(regions(most=7))
 @settings(EXAMPLES, max_examples=8)
 def test_plans_fit_are_exact_and_lose_cycles_as_memory_shrinks(region):

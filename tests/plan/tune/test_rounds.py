@@ -263,7 +263,8 @@ def test_operations_are_cut_finely_only_in_plans_that_are_near():
     assert evaluated(problem, choices, near=whole.cycles - 1) == whole
 
 
-@pytest.mark.parametrize("alignment", [pytest.param(1, marks=pytest.mark.slow), 4])
+@pytest.mark.slow
+@pytest.mark.parametrize("alignment", [1, 4])
 def test_every_plan_of_the_space_that_fits_is_right(alignment):
     samples = Samples()
     ifm = samples.tensor((1, 9, 14, 8))
