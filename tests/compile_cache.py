@@ -22,10 +22,12 @@ def cached(compiler, directory):
 
 
 def install(directory):
-    """Every compiler that is there, from now on, in this process and in those that it starts."""
-    if shutil.which("gcc") is None:
+    """Every compiler that is there, from now on, in this process and in those that it starts. Nothing in a session that
+    one with the same directory starts."""
+    programs, places = str(directory / "bin"), os.environ["PATH"].split(os.pathsep)
+    if programs in places or shutil.which("gcc") is None:
         return
     found = [compiler for name in COMPILERS if (compiler := shutil.which(name))]
     for compiler in found:
         cached(compiler, directory)
-    os.environ["PATH"] = f"{directory / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    os.environ["PATH"] = os.pathsep.join([programs, *places])

@@ -5,7 +5,7 @@ import shutil
 import subprocess
 
 import pytest
-from compile_cache import cached
+from compile_cache import cached, install
 
 
 @pytest.fixture
@@ -77,3 +77,16 @@ def test_what_the_compiler_says_is_said_each_time(tmp_path, compiled, flags, cod
         runs, done = compiled(odd, *flags)
         assert (runs, done.returncode) == (1, code)
         assert "unused variable" in done.stderr
+
+
+def test_a_session_inside_another_one_of_the_same_cache_installs_nothing(tmp_path, monkeypatch):
+    """Else its compilers would be those of the cache, each of which would run itself for ever."""
+    monkeypatch.setenv("PATH", os.environ["PATH"])
+    install(tmp_path)
+    path, programs = os.environ["PATH"], sorted((tmp_path / "bin").iterdir())
+    known = [program.stat().st_mtime_ns for program in programs]
+    install(tmp_path)
+    assert os.environ["PATH"] == path
+    assert [program.stat().st_mtime_ns for program in programs] == known
+    done = subprocess.run(["gcc", "--version"], env=os.environ, capture_output=True, timeout=60)
+    assert done.returncode == 0
