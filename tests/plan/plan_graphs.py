@@ -229,6 +229,8 @@ class Network:
 
     def resize(self):
         """As nearest neighbours do, or anyhow."""
+        if self.value.shape[0] != 1:
+            return None
         indices = []
         for size in self.value.shape[1:3]:
             most = self.draw(st.integers(1, 2 * size))

@@ -70,7 +70,8 @@ def test_finds_the_same_whoever_evaluates():
 
 @pytest.mark.slow
 def test_finds_a_better_plan_that_is_right_and_takes_the_cycles_it_says():
-    graph, tight = residual(), accelerator(2000, 700, dma_width=2)
+    sizes = {"dma_width": 4, "dma_setup": 200, "array_rows": 8, "array_columns": 16}
+    graph, tight = residual(), accelerator(1200, 1500, **sizes)
     tuned = tune_region(graph, tight, budget=60)
     assert tuned.before == evaluate(graph, choose(graph, tight), tight)
     assert tuned.after < tuned.before
