@@ -105,7 +105,7 @@ class Estimates:
         self._row_bytes = [row_bytes(layer.ofm) for layer in self.layers]
 
     def _cut(self, mapped: MappedGraph, index: int) -> Blocks | None:
-        """The blocks of a layer's weights, and larger ones where these take the DMA longer than the array."""
+        """The blocks of a layer's weights: larger ones where the DMA is busier with them than the array is."""
         layer, one = self.layers[index], self.accelerator
         found = cut(layer, one)
         if found is None or _LARGER not in one.tuning.weight_shares:
