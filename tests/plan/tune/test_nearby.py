@@ -11,6 +11,7 @@ from plan_samples import Samples, accelerator, graph_of
 from byoc_hw.accelerator import REFERENCE, TuningSpace
 from byoc_hw.plan.bound.prices import cycles_bound
 from byoc_hw.plan.choices import Choices, Group
+from byoc_hw.plan.search import estimate
 from byoc_hw.plan.search.grouping import Grouping
 from byoc_hw.plan.search.measured import MeasuredRuns
 from byoc_hw.plan.search.planner import best_layout
@@ -72,7 +73,8 @@ def test_weights_of_all_layers_are_in_smaller_blocks_where_the_last_ones_are_wai
 @pytest.mark.slow
 def test_blocks_of_all_input_channels_leave_room_for_larger_patches(monkeypatch):
     """Three blocks of the first layer fit weight memory in slices of input channels alone: partial sums take four bytes
-    an output."""
+    an output. Larger slices, which are another way out, are left alone."""
+    monkeypatch.setattr(estimate, "_LARGER", 0)
     samples = Samples()
     wide = samples.conv2d(samples.tensor((1, 16, 16, 16)), 96, (1, 1))
     between = samples.depthwise(wide.ofm, (3, 3), (2, 2), (1, 1, 1, 1))
@@ -83,7 +85,7 @@ def test_blocks_of_all_input_channels_leave_room_for_larger_patches(monkeypatch)
     found = own_layout(graph, tiny)
     check(graph, tiny)
     monkeypatch.setattr(Grouping, "without_sums", lambda grouping: grouping)
-    assert found.cycles < 0.8 * own_layout(graph, tiny).cycles
+    assert found.cycles < 0.7 * own_layout(graph, tiny).cycles
 
 
 @pytest.mark.slow
