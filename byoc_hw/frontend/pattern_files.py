@@ -30,12 +30,12 @@ def load_patterns() -> None:
     Raises `PatternError` for one that fails.
     """
     for what, load in _files():
-        try:
-            with errors_of(what, PatternError, but=(ImportError,)):
+        with errors_of(what, PatternError):
+            try:
                 load()
-        except ImportError as error:
-            if not _is_of_the_other_tvm(error):
-                raise PatternError(f"{what}: {type(error).__name__}: {error}") from error
+            except ImportError as error:
+                if not _is_of_the_other_tvm(error):
+                    raise
 
 
 def _files() -> Iterator[tuple[str, Callable[[], Any]]]:

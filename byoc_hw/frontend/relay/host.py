@@ -148,10 +148,10 @@ def _with_ends(program: Program, names: Sequence[str], ends: Ends) -> Program:
         for buffer, name, end in zip(program.inputs, names, before, strict=True)
     )
     free = distinct((buffer.name for buffer in program.outputs), taken=[end.name for end in behind if end.name])
-    names = distinct(end.name or name for name, end in zip(free, behind, strict=True))
+    called = distinct(end.name or name for name, end in zip(free, behind, strict=True))
     outputs = tuple(
         replace(buffer, name=name, quantization=end.quantization)
-        for buffer, name, end in zip(program.outputs, names, behind, strict=True)
+        for buffer, name, end in zip(program.outputs, called, behind, strict=True)
     )
     new = dict(zip((*program.inputs, *program.outputs), (*inputs, *outputs), strict=True))
 

@@ -11,7 +11,7 @@ from tvm import relay
 
 from byoc_hw.frontend.relay.compose import with_main
 from byoc_hw.frontend.relay.host_source import HOST_INCLUDES
-from byoc_hw.frontend.relay.interface import OUTPUT_NAMES, output_values
+from byoc_hw.frontend.relay.interface import OUTPUT_NAMES, output_values, stated_names
 from byoc_hw.names import distinct
 from byoc_hw.program import Buffer, HostCall, Program
 from byoc_hw.tensor import Array
@@ -57,8 +57,8 @@ def without_constant_outputs(mod: tvm.IRModule) -> tuple[tvm.IRModule, tuple[Con
     known = [_value(mod, value) for value in values]
     if all(value is None for value in known):
         return mod, ()
-    given = main.attrs[OUTPUT_NAMES] if main.attrs and OUTPUT_NAMES in main.attrs else None
-    names = [f"constant_{place}" for place in range(len(values))] if given is None else list(map(str, given))
+    given = stated_names(main)
+    names = [f"constant_{place}" for place in range(len(values))] if given is None else given
     constants = [ConstantOutput(place, names[place], one) for place, one in enumerate(known) if one is not None]
     kept = [place for place, value in enumerate(known) if value is None]
     body = relay.Tuple([values[place] for place in kept], main.body.span)

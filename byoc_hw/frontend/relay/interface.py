@@ -40,7 +40,7 @@ def with_numbered_ends(mod: tvm.IRModule) -> tvm.IRModule:
     """The module with inputs called `input_0`, `input_1` ..., which no name of TVM's own can equal, and outputs that
     have names `output_0`, `output_1` ..."""
     main = mod["main"]
-    stated = output_names(main)
+    stated = stated_names(main)
     main = _renamed(main, [f"input_{index}" for index in range(len(main.params))])
     if stated is not None:
         main = main.with_attr(OUTPUT_NAMES, [f"output_{index}" for index in range(len(stated))])
@@ -49,9 +49,13 @@ def with_numbered_ends(mod: tvm.IRModule) -> tvm.IRModule:
 
 def output_names(main: relay.Function) -> list[str] | None:
     """The names that main states for its outputs, as C has them, all different; None where it states none."""
-    if not main.attrs or OUTPUT_NAMES not in main.attrs:
-        return None
-    return distinct(re.sub(rb"\W", b"_", str(name).encode()).decode() for name in main.attrs[OUTPUT_NAMES])
+    stated = stated_names(main)
+    return None if stated is None else distinct(re.sub(rb"\W", b"_", name.encode()).decode() for name in stated)
+
+
+def stated_names(main: relay.Function) -> list[str] | None:
+    """The names that main states for its outputs; None where it states none."""
+    return list(map(str, main.attrs[OUTPUT_NAMES])) if main.attrs and OUTPUT_NAMES in main.attrs else None
 
 
 def output_values(body: relay.Expr) -> list[relay.Expr]:

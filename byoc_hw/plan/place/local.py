@@ -118,7 +118,7 @@ def _in_time(
     for life in alive:
         if life.name not in offsets:
             candidates = sorted(edges + taken.edges) if edges else taken.edges
-            best = _oldest(life, candidates, taken, size, before)
+            best = _oldest(life, candidates, taken, size, [one for one in before if _together(life, one[0])])
             if best is None:
                 return life
             offsets[life.name] = best
@@ -129,7 +129,8 @@ def _in_time(
 def _oldest(
     life: Lifetime, candidates: Sequence[int], taken: _Taken, size: int, before: Sequence[tuple[Lifetime, int]]
 ) -> int | None:
-    """The first of the offsets at which a buffer lies over the least recently used bytes; None where it has no room."""
+    """The first of the offsets at which a buffer lies over the least recently used bytes, apart from what was placed
+    `before` it and lives with it; None where it has no room."""
     best, most, at = None, life.first, 0
     starts, stops, lasts, nbytes = taken.starts, taken.stops, taken.lasts, life.nbytes
     possible = bisect_right(candidates, size - nbytes)
@@ -153,10 +154,12 @@ def _oldest(
 def _apart(life: Lifetime, offset: int, others: Sequence[tuple[Lifetime, int]]) -> bool:
     """Whether a buffer at this offset is disjoint from placed buffers that are live at the same time."""
     stop = offset + life.nbytes
-    return not any(
-        other.first <= life.last and life.first <= other.last and start < stop and offset < start + other.nbytes
-        for other, start in others
-    )
+    return not any(_together(life, other) and start < stop and offset < start + other.nbytes for other, start in others)
+
+
+def _together(life: Lifetime, other: Lifetime) -> bool:
+    """Whether two buffers are live at the same time."""
+    return other.first <= life.last and life.first <= other.last
 
 
 class _Taken:
@@ -205,15 +208,18 @@ def _at_the_end(alive: Sequence[Lifetime], size: int, unit: int) -> list[tuple[L
     """Offsets of the buffers that are still there when two others have come, from the highest one down; none where
     they do not fit so."""
     placed: list[tuple[Lifetime, int]] = []
+    live: list[tuple[Lifetime, int]] = []
     for life, second in zip(alive, alive[2:], strict=False):
         if second.first > life.last:
             continue
-        below = {size, *(start for _, start in placed)}
+        live = [one for one in live if _together(life, one[0])]
+        below = {size, *(start for _, start in live)}
         offsets = sorted(((edge - life.nbytes) // unit * unit for edge in below), reverse=True)
-        offset = next((one for one in offsets if one >= 0 and _apart(life, one, placed)), None)
+        offset = next((one for one in offsets if one >= 0 and _apart(life, one, live)), None)
         if offset is None:
             return []
         placed.append((life, offset))
+        live.append((life, offset))
     return placed
 
 
