@@ -168,11 +168,25 @@ class Storages:
 
 def can_tile(layer: Layer, of: dict[Tensor, Storage]) -> bool:
     """Whether a layer can be tiled: not if an argument is reordered, for parts of others, nor for runs over tensors
-    that are swapped or have packed rows. (Boxes of packed rows come from main memory, where they lie as ever.)"""
+    that are swapped or have packed rows. (Boxes of packed rows come from main memory, where they lie as ever.) Tiles of
+    windows may be stored where another tensor is put together in main memory, from rows that are as wide."""
     touched = {tensor: of[tensor] for tensor in (*layer.inputs, layer.ofm)}
-    if any(one.joined or one.in_boxes or one.reordered or tensor in one.places for tensor, one in touched.items()):
+    if any(one.joined or one.reordered or tensor in one.places for tensor, one in touched.items()):
         return False
-    return not isinstance(geometry(layer), Run) or not any(one.swapped or one.packing for one in touched.values())
+    form, made = geometry(layer), of[layer.ofm]
+    if any(one.in_boxes for one in touched.values() if one is not made):
+        return False
+    if made.in_boxes and not (isinstance(form, Window) and _stored_in_rows(made)):
+        return False
+    return not isinstance(form, Run) or not any(one.swapped or one.packing for one in touched.values())
+
+
+def _stored_in_rows(part: Storage) -> bool:
+    """Whether all that a storage is stored as are rows of another one, which is put together of them as it lies."""
+    return not (part.exits or part.gathered) and all(
+        join.whole.extents[1] == part.extents[1] and join.whole.swapped == part.swapped and not join.whole.reordered
+        for join in part.joins
+    )
 
 
 def storages(graph: Graph, mapping: Mapping, lies: Lies = NOWHERE_ELSE) -> Storages:

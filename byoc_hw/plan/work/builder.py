@@ -104,7 +104,11 @@ class WorkBuilder:
         """The places in main memory for a storage that a layer writes."""
         joined = [self._joined(storage, join) for join in storage.joins]
         joined += [replace(home, box=part.taken) for part in storage.exits for home in self._homes(part)]
-        return joined if storage not in self.in_main else self._homes(storage) + joined
+        return self.own_targets(storage) + joined
+
+    def own_targets(self, storage: Storage) -> list[Home]:
+        """Those of its own: not where others are put together of it, or boxes of it lie."""
+        return self._homes(storage) if storage in self.in_main else []
 
     def _homes(self, storage: Storage) -> list[Home]:
         """The places in main memory of a storage itself: one for each output that it is."""

@@ -11,6 +11,7 @@ from byoc_hw.graph import Layer, Weighted
 from byoc_hw.integers import ceil_div
 from byoc_hw.plan.array.kinds import PSUM_BYTES, Product, Run, Window, parts_of_kernel
 from byoc_hw.plan.array.packing import Packing, packs_tiles
+from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.array.tiling import Tiler, tile_geometry
 from byoc_hw.plan.array.transfers import Box, linear_chunks, tile_transfers
 from byoc_hw.plan.array.weight_blocks import part_bytes
@@ -19,7 +20,7 @@ from byoc_hw.plan.choices import Tiling
 from byoc_hw.plan.steps import Image, Job
 from byoc_hw.plan.work.builder import WorkBuilder
 from byoc_hw.plan.work.flash import WeightBlock
-from byoc_hw.plan.work.ops import LocalBuffer, Op, activations, copy_op, product_job, run_job
+from byoc_hw.plan.work.ops import Home, LocalBuffer, Op, activations, copy_op, product_job, run_job
 from byoc_hw.plan.work.row_room import zero_points
 from byoc_hw.plan.work.units import Unit
 from byoc_hw.tensor import Pair
@@ -110,6 +111,21 @@ def tiled(region: WorkBuilder, number: int, index: int, tiling: Tiling) -> None:
         run.tile(tile)
 
 
+class _Target(NamedTuple):
+    """A place in main memory for the output of a layer: rows of a tensor with so many pixels and channels, from this
+    row, pixel and channel on."""
+
+    home: Home
+    width: int
+    channels: int
+    at: tuple[int, int, int] = (0, 0, 0)
+
+    def box(self, ofm: Box) -> Box:
+        """A box of the output there."""
+        row, column, channel = (place + first for place, first in zip(self.at, ofm.origin, strict=True))
+        return Box((row, column, channel), ofm.extents)
+
+
 class _Seen(NamedTuple):
     """What a job sees of the input of a tile: from its `first` pixel on, rows `pitch` pixels apart; padding."""
 
@@ -142,7 +158,7 @@ class _Tiles:
             (window.rows.part(one.row, one.height), window.columns.part(one.column, one.width)) for one in self.parts
         ]
         self.source = region.homes[region.storages.of[layer.ifm]]
-        self.targets = region.targets(region.storages.of[layer.ofm])
+        self.targets = list(self._targets(region.storages.of[layer.ofm]))
         self.ifm: tuple[tuple[Box, Packing | None], LocalBuffer] | None = None
         self.ofm = self.psum = activations(layer.name, 0)
         self.kept: dict[WeightBlock, LocalBuffer] = {}
@@ -166,10 +182,24 @@ class _Tiles:
             unit.jobs.append(region.job(self.index, layer, job, local))
         if tile.last:
             pitch = 0 if self.packing is None else self.packing.pitch
-            for home in self.targets:
-                for move in tile_transfers(ofm, self.window.columns.ofm, self.window.out_channels, pitch):
-                    unit.stores.append(copy_op(self.index, move, home, self.ofm, False, region.accelerator))
+            for target in self.targets:
+                for move in tile_transfers(target.box(ofm), target.width, target.channels, pitch):
+                    unit.stores.append(copy_op(self.index, move, target.home, self.ofm, False, region.accelerator))
         region.add(unit)
+
+    def _targets(self, made: Storage) -> Iterator[_Target]:
+        """Where the output is stored: as it is, and as rows of what is put together of it and others."""
+        region, rows, columns = self.region, self.window.rows.ofm, self.window.columns.ofm
+        for home in region.own_targets(made):
+            yield _Target(home, columns, self.window.out_channels)
+        height, width, _ = made.extents
+        for join in made.joins:
+            home, (row, _, channel) = Home(join.whole, region.homes[join.whole].address), join.at
+            around, _, channels = join.whole.extents
+            if rows == height:
+                yield _Target(home, width, channels, (row, 0, channel))
+            else:  # all pixels are one row
+                yield _Target(home, around * width, channels, (0, row * width, channel))
 
     def _outputs(self, tile: Tile) -> Extents:
         """What the jobs of a tile compute: with packed rows a single one."""
