@@ -3,13 +3,16 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from plan_check import check
 from plan_choices import choose
 from plan_samples import Samples, accelerator, graph_of
 
+from byoc_hw.accelerator import SMALL
 from byoc_hw.errors import PlanError
 from byoc_hw.plan.array.parcels import progressions
-from byoc_hw.plan.choices import Choices, Group, from_plain
+from byoc_hw.plan.choices import Choices, Group, Tiling, from_plain
 from byoc_hw.plan.region import lay_out_region
 from byoc_hw.plan.steps import Copy
 
@@ -103,6 +106,58 @@ def joined_with_its_input(shape=None):
     if shape is not None:
         layers.append(samples.reshape(layers[-1].ofm, shape))
     return graph_of([ifm], layers, [layers[-1].ofm])
+
+
+@settings(max_examples=30)
+@given(
+    st.sampled_from([1, 3]),
+    st.integers(2, 7),
+    st.integers(2, 9),
+    st.sampled_from([(4, 12), (5, 8)]),
+    st.sampled_from([1, 3]),
+    st.booleans(),
+    st.booleans(),
+)
+def test_tiles_are_stored_where_a_concatenation_is_put_together(kernel, rows, columns, channels, axis, last, ends):
+    """Of the first part or of the last, of all windows and of single pixels, joined by rows or channels, which is an
+    output or is read again."""
+    samples, pad = Samples(), kernel // 2
+    ifm = samples.tensor((1, 8, 9, 8))
+    parts = [samples.conv2d(ifm, channels[axis == 3 and one], (kernel,) * 2, padding=(pad,) * 4) for one in (0, 1)]
+    joined = samples.concat([part.ofm for part in parts], axis)
+    layers = [*parts, joined, *([] if ends else [samples.conv2d(joined.ofm, 4, (1, 1))])]
+    graph = graph_of([ifm], layers, [layers[-1].ofm])
+    tiles = Tiling(1, rows * columns, 4, 8) if kernel == 1 else Tiling(rows, columns, 4, 8)
+    groups = [Group(1)] * len(layers)
+    groups[last] = Group(1, tiling=tiles, resident=False)
+    choices = Choices((False,), tuple(groups), (None,) * len(layers), stored=frozenset({2}))
+    plan = check(graph, accelerator(), choices=choices)
+    assert [one.index for one in plan.calls if one.index == 2] == []
+
+
+def test_tiles_are_not_stored_where_rows_are_wider():
+    samples = Samples()
+    ifm = samples.tensor((1, 8, 8, 4))
+    parts = [samples.conv2d(ifm, 4, (1, 1)), samples.conv2d(ifm, 4, (3, 3), padding=(1, 1, 1, 1))]
+    joined = samples.concat([part.ofm for part in parts], 2)
+    graph = graph_of([ifm], [*parts, joined], [joined.ofm])
+    groups = Group(1, tiling=Tiling(4, 4, 4, 4)), Group(1), Group(1)
+    with pytest.raises(PlanError, match="a layer by itself is computed from main memory to main memory"):
+        lay_out_region(graph, accelerator(), Choices((False,), groups, (None,) * 3, stored=frozenset({2})))
+
+
+def test_layers_in_front_of_a_concatenation_take_packed_tiles():
+    """Two branches, of which one has narrow images and more weights than there is room for: in packed rows it takes the
+    array about half the cycles. What is put together would fit local memory, but not beside such tiles."""
+    samples = Samples()
+    ifm = samples.tensor((1, 6, 6, 48))
+    parts = [samples.conv2d(ifm, 192, (1, 1)), samples.conv2d(ifm, 192, (3, 3), padding=(1, 1, 1, 1))]
+    joined = samples.concat([part.ofm for part in parts], 3)
+    last = samples.conv2d(joined.ofm, 16, (1, 1))
+    graph = graph_of([ifm], [*parts, joined, last], [last.ofm])
+    chosen = choose(graph, SMALL)
+    assert chosen.stored == {2}
+    assert [group.tiling.packed for group in chosen.groups if group.tiling] == [True]
 
 
 def test_an_input_of_the_region_is_copied_into_a_concatenation():

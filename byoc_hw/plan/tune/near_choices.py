@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from byoc_hw.graph import Weighted
+from byoc_hw.graph import Concat, Weighted
 from byoc_hw.plan.array.cost import copy_cycles
 from byoc_hw.plan.array.mapped import MappedGraph
-from byoc_hw.plan.array.storage import can_tile
+from byoc_hw.plan.array.storage import NotInPlace, can_tile
 from byoc_hw.plan.array.weight_blocks import SHARES, all_bytes, cut
 from byoc_hw.plan.choices import PIECES, Blocks, Choices, Group
 from byoc_hw.plan.search.measured import Near, least_jobs
@@ -35,9 +35,10 @@ def choices_nearby(space: SearchSpace, found: Layout) -> Iterator[Choices]:
 
 
 def choices_by_kind(found: Layout, *, bands: bool = True) -> Iterator[NearbyChoices]:
-    """Choices near those of a plan, or of one like it: all weights in smaller blocks, layers in tiles and `bands` of
-    rows that take the array fewer cycles, then those of groups, by what they promise. Other bands come last."""
-    yield from (_all_cuts, _in_tiles)
+    """Choices near those of a plan, or of one like it: all weights in smaller blocks, concatenations that are stored
+    part by part, layers in tiles and `bands` of rows that take the array fewer cycles, then those of groups, by what
+    they promise. Other bands come last."""
+    yield from (_all_cuts, _stored, _in_tiles)
     if bands:
         yield partial(_bands, faster=True)
     of_weights, waits = waits_of(found, weights=True), waits_of(found)
@@ -92,6 +93,20 @@ def _bands(space: SearchSpace, found: Layout, *, faster: bool) -> Iterator[Choic
     cycles = {one: space.groups_of(one).mapped.array_cycles for one in (options if len(options) > 1 else ())}
     now = found.mapped.array_cycles
     yield from (one for one in sorted(cycles, key=cycles.__getitem__) if (cycles[one] < now) == faster)
+
+
+def _stored(space: SearchSpace, found: Layout) -> Iterator[Choices]:
+    """A concatenation that is copied put together in main memory as its inputs are made: the largest one first."""
+    choices, layers = found.choices, found.mapped.graph.layers
+    copied = (index for index, layer in enumerate(layers) if isinstance(layer, Concat))
+    copied = (index for index in copied if index not in choices.placed | choices.stored)
+    for index in sorted(copied, key=lambda one: -layers[one].ofm.nbytes) if space.limits.hold else ():
+        other = replace(choices, stored=choices.stored | {index})
+        try:
+            space.groups_of(other)
+        except NotInPlace:
+            continue  # an input is in another one already
+        yield other
 
 
 _TILE_SHARES = (2, 1)
