@@ -13,6 +13,7 @@ from byoc_hw.graph import Concat, Graph, Layer, Slice, Transpose
 from byoc_hw.plan.array.kinds import Alias, CopiesOnly, Product, Run, Window, copies_only, geometry
 from byoc_hw.plan.array.mapping import Mapping
 from byoc_hw.plan.array.packing import Packing
+from byoc_hw.plan.array.spread import Spread, spreads, within
 from byoc_hw.plan.array.transfers import dense_strides
 from byoc_hw.plan.array.window import Extents, Place, dense_place, extents
 from byoc_hw.tensor import Tensor
@@ -51,7 +52,7 @@ class Storage:
     width, and `extents` with them, are exchanged against the model. `block` is its name in the arena.
 
     A storage that is put together in main memory has no maker: its `parts` have, and each is stored where its
-    `joins` say. Nor has a slice that goes to arguments alone: what makes the storage that it is `taken` from stores
+    `joins` say, or its `spreads`: runs of its channels, in another order. Nor has a slice that goes to arguments alone: what makes the storage that it is `taken` from stores
     that part of it there. These are the `exits` of that storage. Nor has one that is `gathered` from others in main
     memory as it is loaded: it is nowhere else as a whole. Those others are `lent` to it.
 
@@ -70,6 +71,7 @@ class Storage:
     places: dict[Tensor, Place] = field(default_factory=dict)
     parts: list[Storage] = field(default_factory=list)
     joins: list[Join] = field(default_factory=list)
+    spreads: list[tuple[Storage, Spread]] = field(default_factory=list)
     taken: Join | None = None
     exits: list[Storage] = field(default_factory=list)
     gathered: list[tuple[Storage, Join]] = field(default_factory=list)
@@ -134,18 +136,23 @@ class Storage:
     @property
     def leaves(self) -> bool:
         """Whether it is stored, or a box of it is, whoever reads it later."""
-        return bool(self.sinks or self.joins or self.exits or self.lent)
+        return bool(self.sinks or self.joins or self.spreads or self.exits or self.lent)
 
     @property
     def in_boxes(self) -> bool:
         """Whether it is stored as a box of another one, or is loaded or stored in boxes."""
-        return bool(self.joins or self.exits or self.gathered)
+        return bool(self.joins or self.spreads or self.exits or self.gathered)
 
     @property
     def reordered(self) -> bool:
         """Whether an argument has the bytes in another order than the array takes them in."""
         arguments = self.sinks if self.source is None else (self.source, *self.sinks)
         return any(argument.strides not in (None, self.strides_as_mapped) for argument in arguments)
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether one layer stores it in another order than it makes it."""
+        return any(there is self for part in self.parts for there, _ in part.spreads)
 
     @property
     def constant(self) -> bool:
@@ -183,7 +190,7 @@ def can_tile(layer: Layer, of: dict[Tensor, Storage]) -> bool:
 
 def _stored_in_rows(part: Storage) -> bool:
     """Whether all that a storage is stored as are rows of another one, which is put together of them as it lies."""
-    return not (part.exits or part.gathered) and all(
+    return not (part.exits or part.gathered or part.spreads) and all(
         join.whole.extents[1] == part.extents[1] and join.whole.swapped == part.swapped and not join.whole.reordered
         for join in part.joins
     )
@@ -235,6 +242,8 @@ def storages(graph: Graph, mapping: Mapping, lies: Lies = NOWHERE_ELSE) -> Stora
                 gather_in_place(index, mapped, storage(layer.ofm, mapped.ofm), of)
             else:
                 store_in_place(index, layer, storage(layer.ofm, mapped.ofm), of, mapping)
+        elif index in mapping.stored and isinstance(layer, Transpose):
+            store_transposed(index, layer, storage(layer.ifm, mapped.ifm), storage(layer.ofm, mapped.ofm))
         else:
             for tensor, there in zip(layer.inputs, mapped.inputs, strict=True):
                 one = storage(tensor, there)
@@ -244,6 +253,7 @@ def storages(graph: Graph, mapping: Mapping, lies: Lies = NOWHERE_ELSE) -> Stora
     for index, tensor in enumerate(graph.outputs):
         strides = outputs[tensor] if tensor in outputs else of[tensor].strides_of(tensor, lies)
         of[tensor].sinks.append(Argument(len(graph.inputs) + index, strides))
+    _forget_unread(found)
     for index, one in enumerate(found):
         one.index = index
         if mapping.jobs_transpose and _may_turn(one, mapping, lies):
@@ -332,17 +342,51 @@ def store_in_place(index: int, layer: Concat, whole: Storage, of: dict[Tensor, S
         raise NotInPlace([index], f"{layer.name}: its inputs' rows are not equally far apart in its output")
     for tensor in layer.inputs:
         part = of.get(tensor)
+        rows = prod(layer.ofm.shape[layer.axis + 1 : -2])
+        at = {rank - 1: (0, 0, before), rank - 2: (0, before, 0)}.get(layer.axis, (before * rows, 0, 0))
+        before += tensor.shape[layer.axis]
+        if part is not None and part.is_spread:
+            _spread_further(index, layer, tensor, part, Join(whole, at))
+            continue
         if part is None or not part.makers or part.swapped or part.place(tensor) != dense_place(tensor):
             raise NotInPlace([index], f"{layer.name}: {tensor.name} is not one layer's output by itself")
         copied = any(copies_only(mapping.layers[maker]) for maker in part.makers)
         strange = copied and (rank != 4 or tensor.shape[0] != 1 or not _scattered(mapping.layers[part.makers[0]]))
         if strange or part.extents != extents(tensor) or tensor.bytes_of(1) != 1:
             raise NotInPlace([index], f"{layer.name}: {tensor.name} cannot be stored as a part of its output")
-        rows = prod(layer.ofm.shape[layer.axis + 1 : -2])
-        at = {rank - 1: (0, 0, before), rank - 2: (0, before, 0)}.get(layer.axis, (before * rows, 0, 0))
         part.joins.append(Join(whole, at))
         whole.parts.append(part)
-        before += tensor.shape[layer.axis]
+
+
+def store_transposed(index: int, layer: Transpose, part: Storage, whole: Storage) -> None:
+    """Let the input of a transposition be stored as its output, by the layer that makes it."""
+    made = part.makers and not (part.joined or part.swapped or part.packing or layer.ifm in part.places)
+    found = spreads(layer.ifm.shape, layer.axes, part.extents) if made and layer.ifm.bytes_of(1) == 1 else None
+    if found is None:
+        raise NotInPlace([index], f"{layer.name}: {layer.ifm.name} is not stored in another order by one layer")
+    part.spreads += [(whole, one) for one in found]
+    whole.parts.append(part)
+
+
+def _spread_further(index: int, layer: Concat, tensor: Tensor, spread: Storage, join: Join) -> None:
+    """Let what is stored as the output of a transposition be stored as a part of a concatenation as well."""
+    whole, image = join.whole, extents(layer.ofm)
+    for part in dict.fromkeys(spread.parts):
+        for one in [one for there, one in part.spreads if there is spread]:
+            found = within(one, part.extents[:2], extents(tensor), image, join.at)
+            if found is None or image != whole.extents:
+                raise NotInPlace([index], f"{layer.name}: {tensor.name} cannot be stored as a part of its output")
+            part.spreads += [(whole, two) for two in found]
+        whole.parts.append(part)
+
+
+def _forget_unread(found: list[Storage]) -> None:
+    """Leave out what is stored in another order where nobody reads it, as it is stored as a part of something else."""
+    for one in [one for one in found if one.is_spread and not (one.readers or one.sinks or one.lent)]:
+        if all(len({there for there, _ in part.spreads}) > 1 for part in one.parts):
+            found.remove(one)
+            for part in one.parts:
+                part.spreads = [(there, spread) for there, spread in part.spreads if there is not one]
 
 
 def gather_in_place(index: int, layer: Layer, whole: Storage, of: dict[Tensor, Storage]) -> None:

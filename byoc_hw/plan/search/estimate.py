@@ -356,7 +356,7 @@ class Estimates:
         return self._stores[key]
 
     def _store(self, storage: Storage, nbytes: int, kept: bool) -> int:
-        by_itself = len(storage.sinks) or (kept and not storage.joins)
+        by_itself = len(storage.sinks) or (kept and not (storage.joins or storage.spreads))
         cycles = self.copy(storage, nbytes) * by_itself
         for part in storage.exits:
             cycles += self.copy(part, part.nbytes * nbytes // storage.nbytes) * len(part.sinks)
@@ -364,6 +364,11 @@ class Estimates:
             _, width, channels = storage.extents
             run = channels if channels != join.whole.extents[2] else width * channels
             cycles += copy_cycles(run, nbytes // run, self.accelerator)
+        rows = nbytes // (storage.extents[1] * storage.extents[2])
+        for _, spread in storage.spreads:
+            together = spread.row == spread.pixel * storage.extents[1]
+            lines, pixels = (1, rows * storage.extents[1]) if together else (rows, storage.extents[1])
+            cycles += lines * copy_cycles(spread.channels, pixels, self.accelerator)
         return cycles
 
     def copy(self, storage: Storage, nbytes: int) -> int:

@@ -10,7 +10,7 @@ from math import inf
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
-from byoc_hw.graph import Concat, Graph, Layer, Slice
+from byoc_hw.graph import Concat, Graph, Layer, Slice, Transpose
 from byoc_hw.plan.array.kinds import Window
 from byoc_hw.plan.array.mapped import MappedGraph, map_graph
 from byoc_hw.plan.array.mapping import bands_worth_packing
@@ -250,11 +250,15 @@ _SHARES = (1.0, 0.5, 0.25, 0.0)
 
 def placements(mapped: MappedGraph) -> Iterator[MappedGraph]:
     """The region with its concatenations put together in local memory if they are small, or in main memory, its slices
-    read in place, and those that are outputs stored from there; and with copies for all of them."""
+    read in place, and those that are outputs stored from there, its transpositions stored by what makes their inputs;
+    and with copies for all of them."""
     layers, memory = mapped.graph.layers, mapped.accelerator.activation_memory
-    moved = {index: layer for index, layer in enumerate(layers) if isinstance(layer, Concat | Slice)}
+    moved = {index: layer for index, layer in enumerate(layers) if isinstance(layer, Concat | Slice | Transpose)}
+    moved = {index: layer for index, layer in moved.items() if index not in mapped.mapping.copied}
     joins = frozenset(index for index, layer in moved.items() if isinstance(layer, Concat))
-    exits = frozenset(index for index in moved.keys() - joins if layers[index].ofm in mapped.graph.outputs)
+    slices = (index for index, layer in moved.items() if isinstance(layer, Slice))
+    exits = frozenset(index for index in slices if layers[index].ofm in mapped.graph.outputs)
+    exits |= frozenset(index for index, layer in moved.items() if isinstance(layer, Transpose))
     seen: set[tuple[frozenset[int], frozenset[int]]] = {(frozenset(), frozenset())}
     for share in _SHARES if mapped.accelerator.tuning.hold and moved else ():
         small = frozenset(index for index in joins if layers[index].ofm.nbytes <= share * memory)

@@ -11,6 +11,7 @@ from byoc_hw.graph import Layer, Transpose, Weighted
 from byoc_hw.params.pack import PARAMS_BYTES
 from byoc_hw.plan.array.cost import dense_job_shapes
 from byoc_hw.plan.array.mapped import MappedGraph
+from byoc_hw.plan.array.spread import Spread
 from byoc_hw.plan.array.storage import Argument, Join, Storage
 from byoc_hw.plan.array.transfers import Transfer, canonical, linear_chunks, scatter, slabs, strided
 from byoc_hw.plan.array.window import Extents, extents, row_bytes
@@ -103,6 +104,7 @@ class WorkBuilder:
     def targets(self, storage: Storage) -> list[Home]:
         """The places in main memory for a storage that a layer writes."""
         joined = [self._joined(storage, join) for join in storage.joins]
+        joined += [self._spread(storage, there, spread) for there, spread in storage.spreads]
         joined += [replace(home, box=part.taken) for part in storage.exits for home in self._homes(part)]
         return self.own_targets(storage) + joined
 
@@ -125,6 +127,11 @@ class WorkBuilder:
         strides = whole.strides or (width * channels, channels, 1)
         offset = sum(place * stride for place, stride in zip(join.at, strides, strict=True))
         return Home(join.whole, whole.address, strides, part, offset)
+
+    def _spread(self, part: Storage, whole: Storage, spread: Spread) -> Home:
+        """The place of some channels of a part in the storage that has them in another order."""
+        channels = spread.first, spread.channels
+        return Home(whole, self.homes[whole].address, spread.strides, part, spread.offset, channels=channels)
 
     def halo_home(self, storage: Storage, nbytes: int) -> Home:
         """A place in main memory for bytes of a storage that are there from one stripe to the next."""
@@ -261,10 +268,11 @@ def moves(home: Home, start: int, stop: int) -> Iterator[Transfer]:
     _, width, channels = home.shape.extents
     place = home.shape.place(home.shape.tensor)
     first, last = place.rows(start, stop)
-    counts, local = (last - first, width, channels), (place.row, channels, 1)
+    channel, count = home.channels or (0, channels)
+    counts, local = (last - first, width, count), (place.row, channels, 1)
     for transfer in strided(counts, home.strides, local) if first < last else ():
         main = home.offset + transfer.main + first * home.strides[0]
-        yield transfer._replace(main=main, local=transfer.local + place.offset + first * place.row)
+        yield transfer._replace(main=main, local=transfer.local + place.offset + first * place.row + channel)
 
 
 def _box(home: Home, join: Join, start: int, stop: int) -> Iterator[Transfer]:
