@@ -24,7 +24,7 @@ KINDS = [
 PAIRS = [*["matmul"] * 6, "broadcast", "pixel"]
 SUBTRAHENDS = st.sampled_from(["", "ifm", "ifm2"])
 TABLES = ["lookup", "lookup"]
-MOVED = ["concat", "concat", "slice", "pad", "resize"]
+MOVED = ["concat", "concat", "slice", "pad", "resize", "spread"]
 FLAT = [
     *("concat", "slice", "pad", "dense", "dense", "softmax", "add", "mul", "broadcast", "constant", "lookup"),
     "unflat",
@@ -239,6 +239,19 @@ class Network:
             indices.append(self.draw(st.just(nearest) | anyhow))
         return self.samples.resize(self.value, *indices)
 
+    def spread(self):
+        """Pixels from channels, as a transposed convolution has them: the last layer of three comes back."""
+        batch, height, width, channels = self.value.shape
+        down, along = self.draw(st.sampled_from([(2, 2), (1, 2), (2, 1)]))
+        if batch != 1 or channels % (down * along):
+            return None
+        depth = channels // (down * along)
+        apart = self.samples.reshape(self.value, (1, height, width, down, along, depth))
+        turned = self.samples.transpose(apart.ofm, (0, 1, 3, 2, 4, 5))
+        if self.put(apart) is None or self.put(turned) is None:
+            return None
+        return self.samples.reshape(turned.ofm, (1, height * down, width * along, depth))
+
     def transposed(self):
         rank = len(self.value.shape)
         axes = self.draw(st.sampled_from([(0, 2, 3, 1), (0, 3, 1, 2), (0, 2, 1, 3)] if rank == 4 else [(0, 1), (1, 0)]))
@@ -280,8 +293,9 @@ def choices(draw, graph, hardware):
     if draw(st.booleans()):  # sometimes of layers that cannot be
         joins = [index for index, layer in enumerate(graph.layers) if layer.kind in ("concat", "slice")]
         placed = frozenset(index for index in joins if draw(st.booleans()))
-        joins = [index for index in joins if graph.layers[index].kind == "concat" and index not in placed]
-        stored = frozenset(index for index in joins if draw(st.booleans()))
+        kinds = {index: layer.kind for index, layer in enumerate(graph.layers) if index not in placed}
+        moved = [index for index, kind in kinds.items() if kind in ("concat", "transpose")]
+        stored = frozenset(index for index in moved if draw(st.booleans()))
     numbers = {number for number in bands(graph.layers) if number is not None} if hardware.packed_rows else ()
     packed = frozenset(number for number in numbers if draw(st.booleans()))
     count = len(storages(graph, mapping).all)
@@ -332,7 +346,7 @@ def regions(draw, most=9):
     return replace(hardware, label="RANDOM"), draw(graphs(hardware, most))
 
 
-JOINED = ["pointwise", "conv", "depthwise", "pool", "branched", "branched", "concat", "concat", "slice"]
+JOINED = ["pointwise", "conv", "depthwise", "pool", "branched", "branched", "concat", "concat", "slice", "spread"]
 
 
 @st.composite

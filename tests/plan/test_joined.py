@@ -11,6 +11,7 @@ from plan_samples import Samples, accelerator, graph_of
 
 from byoc_hw.accelerator import SMALL
 from byoc_hw.errors import PlanError
+from byoc_hw.plan.array.mapping import map_layers
 from byoc_hw.plan.array.parcels import progressions
 from byoc_hw.plan.choices import Choices, Group, Tiling, from_plain
 from byoc_hw.plan.region import lay_out_region
@@ -158,6 +159,59 @@ def test_layers_in_front_of_a_concatenation_take_packed_tiles():
     chosen = choose(graph, SMALL)
     assert chosen.stored == {2}
     assert [group.tiling.packed for group in chosen.groups if group.tiling] == [True]
+
+
+def upsampled(samples, height=8, joined=True):
+    """A transposed convolution: pixels from the channels of another one; with a tensor of that size joined to it. The
+    transposition is layer 2, the concatenation 5."""
+    ifm = samples.tensor((1, height, 8, 16))
+    first = samples.conv2d(ifm, 4 * 8, (1, 1))
+    apart = samples.reshape(first.ofm, (1, height, 8, 2, 2, 8))
+    turned = samples.transpose(apart.ofm, (0, 1, 3, 2, 4, 5))
+    image = samples.reshape(turned.ofm, (1, 2 * height, 16, 8))
+    layers, inputs = [first, apart, turned, image], [ifm]
+    if joined:
+        inputs.append(samples.tensor((1, 2 * height, 16, 4)))
+        layers.append(samples.conv2d(inputs[1], 8, (3, 3), padding=(1, 1, 1, 1)))
+        layers.append(samples.concat([layers[4].ofm, image.ofm], 3))
+    layers.append(samples.conv2d(layers[-1].ofm, 8, (3, 3), padding=(1, 1, 1, 1)))
+    return graph_of(inputs, layers, [layers[-1].ofm])
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_a_transposed_convolution_is_stored_where_it_is_read(joined):
+    """Also as a part of a concatenation: what it makes is nowhere in another order."""
+    graph, hardware = upsampled(Samples(), joined=joined), accelerator(activations=4096, packed_rows=False)
+    plan = check(graph, hardware)
+    assert choose(graph, hardware).stored == ({2, 5} if joined else {2})
+    assert not [step for call in plan.calls if call.index in (2, 5) for step in call.steps]
+    assert plan.scratch_bytes == graph.layers[-1].ifm.nbytes
+    copied = check(graph, hardware, choices=without(graph, hardware))
+    assert plan.moved["spilled"] < copied.moved["spilled"] / 1.9
+
+
+@settings(max_examples=40)
+@given(st.integers(1, 60), st.integers(1, 32), st.sampled_from([False, True]), st.integers(1, 5), st.booleans())
+def test_stripes_and_tiles_of_pixels_are_stored_in_another_order(pixels, channels, joined, stripes, tiled):
+    graph = upsampled(Samples(), height=5, joined=joined)
+    groups = [Group(1)] * len(graph.layers)
+    groups[0] = Group(1, tiling=Tiling(1, pixels, channels, 16), resident=False) if tiled else Group(1, stripes)
+    stored = frozenset({2, 5}) if joined else frozenset({2})
+    unswapped, blocks = (False,) * len(map_layers(graph, accelerator()).swapped), (None,) * len(groups)
+    check(graph, accelerator(), choices=Choices(unswapped, tuple(groups), blocks, stored=stored))
+
+
+def test_the_output_of_a_transposition_is_stored_by_a_layer_with_jobs():
+    samples = Samples()
+    first = samples.conv2d(samples.tensor((1, 4, 4, 8)), 8, (1, 1))
+    resized = samples.resize(first.ofm, (0, 0, 1, 1, 2, 2, 3, 3), (0, 1, 2, 3))
+    turned = samples.transpose(resized.ofm, (0, 2, 1, 3))
+    last = samples.conv2d(turned.ofm, 8, (3, 3))
+    graph = graph_of([first.ifm], [first, resized, turned, last], [last.ofm])
+    choices = Choices((False,) * 4, (Group(1),) * 4, (None,) * 4, stored=frozenset({2}))
+    unswapped = (False,) * len(map_layers(graph, accelerator()).swapped)
+    with pytest.raises(PlanError, match=f"{resized.ofm.name} is not stored in another order by one layer"):
+        lay_out_region(graph, accelerator(), replace(choices, swapped=unswapped))
 
 
 def test_an_input_of_the_region_is_copied_into_a_concatenation():

@@ -2,18 +2,18 @@
 
 A layer's output has rows, columns and channels. Where a transposition moves rows to rows that are equally far apart,
 columns likewise, and channels in runs, one copy stores a run of channels of all pixels of a row. So a transposed
-convolution, whose pixels come from channels, and what splits the heads of an attention, store what they make where it is
-read, and nobody loads it in another order.
+convolution, whose pixels come from channels, and what splits the heads of an attention, store what they make where it
+is read, and nobody loads it in another order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import product
+from itertools import pairwise, product
 from math import prod
 from typing import NamedTuple
 
-from byoc_hw.plan.array.transfers import Permutation, dense_strides
+from byoc_hw.plan.array.transfers import Box, Permutation, Transfer, dense_strides, strided
 from byoc_hw.plan.array.window import Extents
 
 MOST_RUNS = 512
@@ -21,11 +21,11 @@ MOST_RUNS = 512
 
 
 class Spread(NamedTuple):
-    """Where a run of `channels` channels, from the `first` one on, lies in another tensor: byte `offset` for the first
-    pixel, and bytes from one row, and from one pixel, to the next."""
+    """Where a run of channels, from the `first` one to `stop`, not included, lies in another tensor: byte `offset` for
+    the first pixel, and bytes from one row, and from one pixel, to the next."""
 
     first: int
-    channels: int
+    stop: int
     offset: int
     row: int
     pixel: int
@@ -35,9 +35,25 @@ class Spread(NamedTuple):
         """The strides of a row, a pixel and a channel."""
         return self.row, self.pixel, 1
 
+    def of_box(self, box: Box, width: int, pitch: int, *, in_line: bool) -> Iterator[Transfer]:
+        """The copies of what a box of the image, whose rows have `width` pixels, has of the run. In local memory it is
+        dense, or its rows lie `pitch` pixels apart. `in_line` the box is of an image that is taken as one row."""
+        (row, column, channel), (height, pixels, channels) = box
+        first, stop = max(self.first, channel), min(self.stop, channel + channels)
+        if first >= stop:
+            return
+        local = (pitch or pixels) * channels, channels, 1
+        parts = _lines(column, pixels, width) if in_line else [(row, column, height, pixels)]
+        for top, left, rows, columns in parts:
+            done = (top * width + left - column) * channels if in_line else 0
+            strides = (width * channels, channels, 1) if in_line else local
+            for move in strided((rows, columns, stop - first), self.strides, strides):
+                main = self.offset + top * self.row + left * self.pixel + first - self.first
+                yield move._replace(main=move.main + main, local=move.local + done + first - channel)
+
 
 class _Dimension(NamedTuple):
-    count: int
+    size: int
     inner: int  # elements from one index to the next in the input
     outer: int  # and in the output
 
@@ -49,9 +65,9 @@ def spreads(shape: tuple[int, ...], axes: tuple[int, ...], image: Extents) -> li
     outer = Permutation(shape, axes).output_strides
     rows, columns, depths = list[_Dimension](), list[_Dimension](), list[_Dimension]()
     for dimension in map(_Dimension, shape, dense_strides(shape), outer):
-        if dimension.count == 1:
+        if dimension.size == 1:
             continue
-        ends = dimension.count * dimension.inner
+        ends = dimension.size * dimension.inner
         if dimension.inner >= width * channels:
             rows.append(dimension)
         elif channels <= dimension.inner and ends <= width * channels:
@@ -62,37 +78,51 @@ def spreads(shape: tuple[int, ...], axes: tuple[int, ...], image: Extents) -> li
             return None
     row, pixel, run = _stride(rows), _stride(columns), 1
     while depths and depths[-1].inner == depths[-1].outer == run:
-        run *= depths.pop().count
-    if row is None or pixel is None or prod(one.count for one in depths) > MOST_RUNS:
+        run *= depths.pop().size
+    if row is None or pixel is None or prod(one.size for one in depths) > MOST_RUNS:
         return None
     return [
-        Spread(_at(index, depths, "inner"), run, _at(index, depths, "outer"), row, pixel)
-        for index in product(*(range(one.count) for one in depths))
+        Spread(first, first + run, offset, row, pixel)
+        for first, offset in (_at(index, depths) for index in product(*(range(one.size) for one in depths)))
     ]
 
 
 def _stride(dimensions: Sequence[_Dimension]) -> int | None:
     """The distance of all elements of some dimensions in the output, 0 for a single one; None if there are several."""
-    for one, other in zip(dimensions, dimensions[1:], strict=False):
-        if one.outer != other.count * other.outer:
+    for one, other in pairwise(dimensions):
+        if one.outer != other.size * other.outer:
             return None
     return dimensions[-1].outer if dimensions else 0
 
 
-def _at(index: Sequence[int], dimensions: Sequence[_Dimension], side: str) -> int:
-    return sum(place * getattr(one, side) for place, one in zip(index, dimensions, strict=True))
+def _at(index: Sequence[int], dimensions: Sequence[_Dimension]) -> tuple[int, int]:
+    """An element of some dimensions in the input and in the output."""
+    pairs = list(zip(index, dimensions, strict=True))
+    return sum(place * one.inner for place, one in pairs), sum(place * one.outer for place, one in pairs)
+
+
+def _lines(first: int, pixels: int, width: int) -> Iterator[tuple[int, int, int, int]]:
+    """The boxes of pixels that follow each other in rows of `width`: to the end of the first row, whole rows, and the
+    rest. Of each its row, column, height and width."""
+    stop = first + pixels
+    while first < stop:
+        row, column = divmod(first, width)
+        rows = (stop - first) // width if column == 0 else 0
+        columns = width if rows else min(width - column, stop - first)
+        yield row, column, rows or 1, columns
+        first += (rows or 1) * columns
 
 
 def within(spread: Spread, pixels: tuple[int, int], part: Extents, whole: Extents, at: Extents) -> list[Spread] | None:
-    """The same for a tensor that lies in another one, from a row, column and channel of it on. `pixels` are the rows and
-    columns that are spread. None where these lie at several distances there."""
+    """The same for a tensor that lies in another one, from a row, column and channel of it on. `pixels` are the rows
+    and columns that are spread. None where these lie at several distances there."""
     _, width, channels = part
     _, around, depth = whole
     if (width, channels) == (around, depth):
         start = (at[0] * around + at[1]) * depth + at[2]
         return [spread._replace(offset=start + spread.offset)]
     found = []
-    for first, count, offset in _in_pixels(spread, channels):
+    for first, stop, offset in _in_pixels(spread, channels):
         row, rest = divmod(offset, width * channels)
         column, channel = divmod(rest, channels)
         strides = list[int]()
@@ -105,18 +135,17 @@ def within(spread: Spread, pixels: tuple[int, int], part: Extents, whole: Extent
             else:
                 strides.append(stride)
                 channel += (many - 1) * stride
-        if column >= width or channel + count > channels:
+        if column >= width or channel + stop - first > channels:
             return None
         row, column, channel = row + at[0], rest // channels + at[1], rest % channels + at[2]
-        found.append(Spread(first, count, (row * around + column) * depth + channel, *strides))
+        found.append(Spread(first, stop, (row * around + column) * depth + channel, *strides))
     return found
 
 
 def _in_pixels(spread: Spread, channels: int) -> Iterator[tuple[int, int, int]]:
-    """The parts of a run that lie in one pixel each: their first channels, their sizes and where they lie."""
-    done = 0
-    while done < spread.channels:
-        offset = spread.offset + done
-        count = min(channels - offset % channels, spread.channels - done)
-        yield spread.first + done, count, offset
-        done += count
+    """The parts of a run that lie in one pixel each: their first channels, the ends of them and where they lie."""
+    first, offset = spread.first, spread.offset
+    while first < spread.stop:
+        stop = min(first + channels - offset % channels, spread.stop)
+        yield first, stop, offset
+        first, offset = stop, offset + stop - first

@@ -52,9 +52,10 @@ class Storage:
     width, and `extents` with them, are exchanged against the model. `block` is its name in the arena.
 
     A storage that is put together in main memory has no maker: its `parts` have, and each is stored where its
-    `joins` say, or its `spreads`: runs of its channels, in another order. Nor has a slice that goes to arguments alone: what makes the storage that it is `taken` from stores
-    that part of it there. These are the `exits` of that storage. Nor has one that is `gathered` from others in main
-    memory as it is loaded: it is nowhere else as a whole. Those others are `lent` to it.
+    `joins` say, or, where the whole is `transposed`, its `spreads`: runs of its channels. Nor has a slice that goes to
+    arguments alone: what makes the storage that it is `taken` from stores that part of it there. These are the `exits`
+    of that storage. Nor has one that is `gathered` from others in main memory as it is loaded: it is nowhere else as a
+    whole. Those others are `lent` to it.
 
     With a `packing` its rows lie apart in local memory, in main memory as ever.
     """
@@ -72,6 +73,7 @@ class Storage:
     parts: list[Storage] = field(default_factory=list)
     joins: list[Join] = field(default_factory=list)
     spreads: list[tuple[Storage, Spread]] = field(default_factory=list)
+    transposed: bool = False
     taken: Join | None = None
     exits: list[Storage] = field(default_factory=list)
     gathered: list[tuple[Storage, Join]] = field(default_factory=list)
@@ -150,11 +152,6 @@ class Storage:
         return any(argument.strides not in (None, self.strides_as_mapped) for argument in arguments)
 
     @property
-    def is_spread(self) -> bool:
-        """Whether one layer stores it in another order than it makes it."""
-        return any(there is self for part in self.parts for there, _ in part.spreads)
-
-    @property
     def constant(self) -> bool:
         nowhere = self.maker is None and self.source is None
         return nowhere and self.taken is None and not (self.parts or self.gathered)
@@ -189,8 +186,8 @@ def can_tile(layer: Layer, of: dict[Tensor, Storage]) -> bool:
 
 
 def _stored_in_rows(part: Storage) -> bool:
-    """Whether all that a storage is stored as are rows of another one, which is put together of them as it lies."""
-    return not (part.exits or part.gathered or part.spreads) and all(
+    """Whether what a storage is stored as a part of is put together of its rows as they lie, or in another order."""
+    return not (part.exits or part.gathered) and all(
         join.whole.extents[1] == part.extents[1] and join.whole.swapped == part.swapped and not join.whole.reordered
         for join in part.joins
     )
@@ -243,7 +240,7 @@ def storages(graph: Graph, mapping: Mapping, lies: Lies = NOWHERE_ELSE) -> Stora
             else:
                 store_in_place(index, layer, storage(layer.ofm, mapped.ofm), of, mapping)
         elif index in mapping.stored and isinstance(layer, Transpose):
-            store_transposed(index, layer, storage(layer.ifm, mapped.ifm), storage(layer.ofm, mapped.ofm))
+            store_transposed(index, layer, storage(layer.ifm, mapped.ifm), storage(layer.ofm, mapped.ofm), mapping)
         else:
             for tensor, there in zip(layer.inputs, mapped.inputs, strict=True):
                 one = storage(tensor, there)
@@ -345,7 +342,7 @@ def store_in_place(index: int, layer: Concat, whole: Storage, of: dict[Tensor, S
         rows = prod(layer.ofm.shape[layer.axis + 1 : -2])
         at = {rank - 1: (0, 0, before), rank - 2: (0, before, 0)}.get(layer.axis, (before * rows, 0, 0))
         before += tensor.shape[layer.axis]
-        if part is not None and part.is_spread:
+        if part is not None and part.transposed:
             _spread_further(index, layer, tensor, part, Join(whole, at))
             continue
         if part is None or not part.makers or part.swapped or part.place(tensor) != dense_place(tensor):
@@ -358,14 +355,16 @@ def store_in_place(index: int, layer: Concat, whole: Storage, of: dict[Tensor, S
         whole.parts.append(part)
 
 
-def store_transposed(index: int, layer: Transpose, part: Storage, whole: Storage) -> None:
-    """Let the input of a transposition be stored as its output, by the layer that makes it."""
+def store_transposed(index: int, layer: Transpose, part: Storage, whole: Storage, mapping: Mapping) -> None:
+    """Let the input of a transposition be stored as its output, by the layer that makes it with jobs."""
     made = part.makers and not (part.joined or part.swapped or part.packing or layer.ifm in part.places)
+    made = made and not any(copies_only(mapping.layers[maker]) for maker in part.makers)
     found = spreads(layer.ifm.shape, layer.axes, part.extents) if made and layer.ifm.bytes_of(1) == 1 else None
     if found is None:
         raise NotInPlace([index], f"{layer.name}: {layer.ifm.name} is not stored in another order by one layer")
     part.spreads += [(whole, one) for one in found]
     whole.parts.append(part)
+    whole.transposed = True
 
 
 def _spread_further(index: int, layer: Concat, tensor: Tensor, spread: Storage, join: Join) -> None:
@@ -382,7 +381,7 @@ def _spread_further(index: int, layer: Concat, tensor: Tensor, spread: Storage, 
 
 def _forget_unread(found: list[Storage]) -> None:
     """Leave out what is stored in another order where nobody reads it, as it is stored as a part of something else."""
-    for one in [one for one in found if one.is_spread and not (one.readers or one.sinks or one.lent)]:
+    for one in [one for one in found if one.transposed and not (one.readers or one.sinks or one.lent)]:
         if all(len({there for there, _ in part.spreads}) > 1 for part in one.parts):
             found.remove(one)
             for part in one.parts:

@@ -368,7 +368,7 @@ class Estimates:
         for _, spread in storage.spreads:
             together = spread.row == spread.pixel * storage.extents[1]
             lines, pixels = (1, rows * storage.extents[1]) if together else (rows, storage.extents[1])
-            cycles += lines * copy_cycles(spread.channels, pixels, self.accelerator)
+            cycles += lines * copy_cycles(spread.stop - spread.first, pixels, self.accelerator)
         return cycles
 
     def copy(self, storage: Storage, nbytes: int) -> int:

@@ -297,7 +297,7 @@ class GroupForms:
     def _tiled(self, span: GroupSpan, wanted: Wanted) -> GroupForm | None:
         """The cheapest tiles of a layer by itself; None where nothing fits, or where it has none."""
         layer = self._layers[self._order[span.at]]
-        if not can_tile(layer, self._of) or (self._of[layer.ofm].joins and self._accelerator.dma_alignment > 1):
+        if not can_tile(layer, self._of) or (self._of[layer.ofm].in_boxes and self._accelerator.dma_alignment > 1):
             return None  # tiles are sized for the words of its own output
         room = max(wanted.room - span.passing, 1)
         best: GroupForm | None = None

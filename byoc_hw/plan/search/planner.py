@@ -281,3 +281,9 @@ def _placed(mapped: MappedGraph, placed: frozenset[int], stored: frozenset[int])
             failed = error.layers & (placed | stored) or placed | stored
             again = frozenset(index for index in failed & placed if isinstance(mapped.graph.layers[index], Concat))
             placed, stored = placed - failed, stored - failed | again
+
+
+def stored_as_well(mapped: MappedGraph, some: frozenset[int]) -> frozenset[int]:
+    """The layers that are stored by what makes their inputs, and as many of `some` as can be beside them."""
+    mapping = mapped.mapping
+    return _placed(mapped, mapping.placed, mapping.stored | some).mapping.stored

@@ -130,7 +130,7 @@ class WorkBuilder:
 
     def _spread(self, part: Storage, whole: Storage, spread: Spread) -> Home:
         """The place of some channels of a part in the storage that has them in another order."""
-        channels = spread.first, spread.channels
+        channels = spread.first, spread.stop
         return Home(whole, self.homes[whole].address, spread.strides, part, spread.offset, channels=channels)
 
     def halo_home(self, storage: Storage, nbytes: int) -> Home:
@@ -268,8 +268,8 @@ def moves(home: Home, start: int, stop: int) -> Iterator[Transfer]:
     _, width, channels = home.shape.extents
     place = home.shape.place(home.shape.tensor)
     first, last = place.rows(start, stop)
-    channel, count = home.channels or (0, channels)
-    counts, local = (last - first, width, count), (place.row, channels, 1)
+    channel, end = home.channels or (0, channels)
+    counts, local = (last - first, width, end - channel), (place.row, channels, 1)
     for transfer in strided(counts, home.strides, local) if first < last else ():
         main = home.offset + transfer.main + first * home.strides[0]
         yield transfer._replace(main=main, local=transfer.local + place.offset + first * place.row + channel)

@@ -77,8 +77,8 @@ class Op:
 class Home:
     """The address of a storage in main memory, and its strides there if it is in another order.
 
-    Of a storage that is one `part` of it by strides: from byte `offset` on; of some of its `channels` alone, the first
-    one and their number. With `box` it is the place of that box of another storage.
+    Of a storage that is one `part` of it by strides: from byte `offset` on; of some of its `channels` alone, from the
+    first one to the end of them. With `box` it is the place of that box of another storage.
     """
 
     storage: Storage

@@ -102,7 +102,14 @@ def check_patches(
             one = of[tensor]
             dense = whole if one.packing is not None else one.place(tensor) == dense_place(tensor)
             plain = dense and not one.joined
-            if not plain or one.exits or one.spreads or one.gathered or extents(tensor) != one.extents or tensor.bytes_of(1) != 1:
+            if (
+                not plain
+                or one.exits
+                or one.spreads
+                or one.gathered
+                or extents(tensor) != one.extents
+                or tensor.bytes_of(1) != 1
+            ):
                 raise PlanError(f"{tensor.name}: patches are of tensors that lie by themselves, pixel by pixel")
     for one in made[:-1]:
         if one not in read or one.index in held or one in needs_main or one.joins:

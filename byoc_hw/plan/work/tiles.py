@@ -158,7 +158,11 @@ class _Tiles:
             (window.rows.part(one.row, one.height), window.columns.part(one.column, one.width)) for one in self.parts
         ]
         self.source = region.homes[region.storages.of[layer.ifm]]
-        self.targets = list(self._targets(region.storages.of[layer.ofm]))
+        made = region.storages.of[layer.ofm]
+        height, self.width, _ = made.extents
+        self.in_line = window.rows.ofm != height  # all pixels are one row
+        self.targets = list(self._targets(made))
+        self.spreads = [(Home(there, region.homes[there].address), spread) for there, spread in made.spreads]
         self.ifm: tuple[tuple[Box, Packing | None], LocalBuffer] | None = None
         self.ofm = self.psum = activations(layer.name, 0)
         self.kept: dict[WeightBlock, LocalBuffer] = {}
@@ -185,21 +189,22 @@ class _Tiles:
             for target in self.targets:
                 for move in tile_transfers(target.box(ofm), target.width, target.channels, pitch):
                     unit.stores.append(copy_op(self.index, move, target.home, self.ofm, False, region.accelerator))
+            for whole, spread in self.spreads:
+                for move in spread.of_box(ofm, self.width, pitch, in_line=self.in_line):
+                    unit.stores.append(copy_op(self.index, move, whole, self.ofm, False, region.accelerator))
         region.add(unit)
 
     def _targets(self, made: Storage) -> Iterator[_Target]:
         """Where the output is stored: as it is, and as rows of what is put together of it and others."""
-        region, rows, columns = self.region, self.window.rows.ofm, self.window.columns.ofm
-        for home in region.own_targets(made):
-            yield _Target(home, columns, self.window.out_channels)
-        height, width, _ = made.extents
+        for home in self.region.own_targets(made):
+            yield _Target(home, self.window.columns.ofm, self.window.out_channels)
         for join in made.joins:
-            home, (row, _, channel) = Home(join.whole, region.homes[join.whole].address), join.at
-            around, _, channels = join.whole.extents
-            if rows == height:
+            home, (row, _, channel) = Home(join.whole, self.region.homes[join.whole].address), join.at
+            height, width, channels = join.whole.extents
+            if self.in_line:
+                yield _Target(home, height * width, channels, (0, row * width, channel))
+            else:
                 yield _Target(home, width, channels, (row, 0, channel))
-            else:  # all pixels are one row
-                yield _Target(home, around * width, channels, (0, row * width, channel))
 
     def _outputs(self, tile: Tile) -> Extents:
         """What the jobs of a tile compute: with packed rows a single one."""
@@ -255,9 +260,9 @@ class _Tiles:
     def _image(self, box: Box) -> Image:
         """The place of a tile's output in the tensor of the model, whose rows a tile of pixels in a row may begin and
         end in."""
-        height, width, _ = extents(self.layer.ofm)
+        _, width, _ = extents(self.layer.ofm)
         (_, start, channel), (_, pixels, channels) = box.origin, box.extents
-        if self.window.rows.ofm == height:
+        if not self.in_line:
             return self.region.image(self.layer, box.origin, box.extents)
         first, stop = start // width, ceil_div(start + pixels, width)
         image = self.region.image(self.layer, (first, 0, channel), (stop - first, width, channels))
