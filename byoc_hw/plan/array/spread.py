@@ -13,7 +13,10 @@ from itertools import pairwise, product
 from math import prod
 from typing import NamedTuple
 
-from byoc_hw.plan.array.transfers import Box, Permutation, Transfer, dense_strides, strided
+from byoc_hw.accelerator import Accelerator
+from byoc_hw.graph import Transpose
+from byoc_hw.plan.array.cost import copy_cycles
+from byoc_hw.plan.array.transfers import Box, Permutation, Transfer, canonical, dense_strides, scatter, strided
 from byoc_hw.plan.array.window import Extents
 
 MOST_RUNS = 512
@@ -34,6 +37,11 @@ class Spread(NamedTuple):
     def strides(self) -> tuple[int, int, int]:
         """The strides of a row, a pixel and a channel."""
         return self.row, self.pixel, 1
+
+    def lines(self, rows: int, width: int) -> tuple[int, int]:
+        """The copies of some rows of an image, and the pixels of each: one row, or all where they are equally far
+        apart."""
+        return (1, rows * width) if self.row == self.pixel * width else (rows, width)
 
     def of_box(self, box: Box, width: int, pitch: int, *, in_line: bool) -> Iterator[Transfer]:
         """The copies of what a box of the image, whose rows have `width` pixels, has of the run. In local memory it is
@@ -64,7 +72,9 @@ def spreads(shape: tuple[int, ...], axes: tuple[int, ...], image: Extents) -> li
     _, width, channels = image
     outer = Permutation(shape, axes).output_strides
     rows, columns, depths = list[_Dimension](), list[_Dimension](), list[_Dimension]()
-    for dimension in map(_Dimension, shape, dense_strides(shape), outer):
+    whole = map(_Dimension, shape, dense_strides(shape), outer)
+    halved = (half for dimension in whole for half in _cut(dimension, width * channels))
+    for dimension in (half for one in halved for half in _cut(one, channels)):
         if dimension.size == 1:
             continue
         ends = dimension.size * dimension.inner
@@ -85,6 +95,30 @@ def spreads(shape: tuple[int, ...], axes: tuple[int, ...], image: Extents) -> li
         Spread(first, first + run, offset, row, pixel)
         for first, offset in (_at(index, depths) for index in product(*(range(one.size) for one in depths)))
     ]
+
+
+def saves_copies(layer: Transpose, image: Extents, accelerator: Accelerator) -> bool:
+    """Whether storing an image as the output of a transposition takes the DMA less than all copies of that."""
+    found = spreads(layer.ifm.shape, layer.axes, image)
+    if found is None:
+        return False
+    cycles = 0
+    for one in found:
+        lines, pixels = one.lines(*image[:2])
+        cycles += lines * copy_cycles(one.stop - one.first, pixels, accelerator)
+    permutation = canonical(layer.ifm.shape, layer.axes)
+    scattered = scatter(permutation, (0,) * len(permutation.shape), permutation.shape)
+    by_itself = sum(copy_cycles(move.nbytes, move.rows, accelerator) for move in scattered)
+    return cycles < copy_cycles(layer.ifm.nbytes, 1, accelerator) + by_itself
+
+
+def _cut(dimension: _Dimension, elements: int) -> list[_Dimension]:
+    """A dimension in two where it goes over the end of so many elements, as all pixels over the end of a row."""
+    size, inner, outer = dimension
+    if not inner < elements < size * inner or elements % inner or size * inner % elements:
+        return [dimension]
+    inside = elements // inner
+    return [_Dimension(size // inside, elements, outer * inside), _Dimension(inside, inner, outer)]
 
 
 def _stride(dimensions: Sequence[_Dimension]) -> int | None:

@@ -366,8 +366,7 @@ class Estimates:
             cycles += copy_cycles(run, nbytes // run, self.accelerator)
         rows = nbytes // (storage.extents[1] * storage.extents[2])
         for _, spread in storage.spreads:
-            together = spread.row == spread.pixel * storage.extents[1]
-            lines, pixels = (1, rows * storage.extents[1]) if together else (rows, storage.extents[1])
+            lines, pixels = spread.lines(rows, storage.extents[1])
             cycles += lines * copy_cycles(spread.stop - spread.first, pixels, self.accelerator)
         return cycles
 

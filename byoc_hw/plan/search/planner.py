@@ -14,6 +14,7 @@ from byoc_hw.graph import Concat, Graph, Layer, Slice, Transpose
 from byoc_hw.plan.array.kinds import Window
 from byoc_hw.plan.array.mapped import MappedGraph, map_graph
 from byoc_hw.plan.array.mapping import bands_worth_packing
+from byoc_hw.plan.array.spread import saves_copies
 from byoc_hw.plan.array.storage import NOWHERE_ELSE, Lies, NotInPlace, can_tile
 from byoc_hw.plan.array.tiling import Tiler, tile_geometry
 from byoc_hw.plan.array.weight_blocks import all_bytes
@@ -253,16 +254,14 @@ def placements(mapped: MappedGraph) -> Iterator[MappedGraph]:
     read in place, and those that are outputs stored from there, its transpositions stored by what makes their inputs;
     and with copies for all of them."""
     layers, memory = mapped.graph.layers, mapped.accelerator.activation_memory
-    moved = {index: layer for index, layer in enumerate(layers) if isinstance(layer, Concat | Slice | Transpose)}
-    moved = {index: layer for index, layer in moved.items() if index not in mapped.mapping.copied}
+    moved = {index: layer for index, layer in enumerate(layers) if isinstance(layer, Concat | Slice)}
     joins = frozenset(index for index, layer in moved.items() if isinstance(layer, Concat))
-    slices = (index for index, layer in moved.items() if isinstance(layer, Slice))
-    exits = frozenset(index for index in slices if layers[index].ofm in mapped.graph.outputs)
-    exits |= frozenset(index for index, layer in moved.items() if isinstance(layer, Transpose))
+    exits = frozenset(index for index in moved.keys() - joins if layers[index].ofm in mapped.graph.outputs)
+    turned = stored_transposed(mapped)
     seen: set[tuple[frozenset[int], frozenset[int]]] = {(frozenset(), frozenset())}
-    for share in _SHARES if mapped.accelerator.tuning.hold and moved else ():
+    for share in _SHARES if mapped.accelerator.tuning.hold and (moved or turned) else ():
         small = frozenset(index for index in joins if layers[index].ofm.nbytes <= share * memory)
-        one = _placed(mapped, small | (moved.keys() - joins - exits), joins - small | exits)
+        one = _placed(mapped, small | (moved.keys() - joins - exits), joins - small | exits | turned)
         found = one.mapping.placed, one.mapping.stored
         if found not in seen:
             seen.add(found)
@@ -281,6 +280,17 @@ def _placed(mapped: MappedGraph, placed: frozenset[int], stored: frozenset[int])
             failed = error.layers & (placed | stored) or placed | stored
             again = frozenset(index for index in failed & placed if isinstance(mapped.graph.layers[index], Concat))
             placed, stored = placed - failed, stored - failed | again
+
+
+def stored_transposed(mapped: MappedGraph) -> frozenset[int]:
+    """The transpositions that take the DMA fewer cycles where what makes their inputs stores them."""
+    layers, of = mapped.graph.layers, mapped.storages.of
+    turned = {index: layer for index, layer in enumerate(layers) if isinstance(layer, Transpose)}
+    return frozenset(
+        index
+        for index in turned.keys() - mapped.mapping.copied
+        if saves_copies(turned[index], of[turned[index].ifm].extents, mapped.accelerator)
+    )
 
 
 def stored_as_well(mapped: MappedGraph, some: frozenset[int]) -> frozenset[int]:

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from byoc_hw.graph import Concat, Transpose, Weighted
+from byoc_hw.graph import Concat, Weighted
 from byoc_hw.plan.array.cost import copy_cycles
 from byoc_hw.plan.array.mapped import MappedGraph
 from byoc_hw.plan.array.storage import NotInPlace, can_tile
 from byoc_hw.plan.array.weight_blocks import SHARES, all_bytes, cut
 from byoc_hw.plan.choices import PIECES, Blocks, Choices, Group
 from byoc_hw.plan.search.measured import Near, least_jobs
-from byoc_hw.plan.search.planner import stored_as_well
+from byoc_hw.plan.search.planner import stored_as_well, stored_transposed
 from byoc_hw.plan.search.single_layer import tilings
 from byoc_hw.plan.stages import Layout
 from byoc_hw.plan.tune.space import SearchSpace
@@ -100,9 +100,9 @@ def _stored(space: SearchSpace, found: Layout) -> Iterator[Choices]:
     """Concatenations and transpositions that are copied, stored by what makes their inputs: all that can be, then one
     by one, the largest one first."""
     choices, layers = found.choices, found.mapped.graph.layers
-    done = choices.placed | choices.stored | found.mapped.mapping.copied
-    moved = {index: layer for index, layer in enumerate(layers) if isinstance(layer, Concat | Transpose)}
-    copied = sorted(moved.keys() - done, key=lambda one: (-layers[one].ofm.nbytes, one)) if space.limits.hold else []
+    joins = frozenset(index for index, layer in enumerate(layers) if isinstance(layer, Concat))
+    moved = (joins | stored_transposed(found.mapped)) - choices.placed - choices.stored
+    copied = sorted(moved, key=lambda one: (-layers[one].ofm.nbytes, one)) if space.limits.hold else []
     together = [stored_as_well(found.mapped, frozenset(copied))] if len(copied) > 1 else []
     for some in (*together, *(choices.stored | {index} for index in copied)):
         other = replace(choices, stored=some)

@@ -51,6 +51,7 @@ def test_runs_of_channels_lie_where_the_transposition_puts_them(drawn):
         ((49, 64), (1, 0), (1, 49, 64), 64),
         ((1, 6, 5, 2, 4), (0, 1, 2, 4, 3), (6, 5, 8), 8),  # channels are shuffled
         ((1, 6, 5, 8), (0, 2, 1, 3), (6, 5, 8), 1),
+        ((30, 8), (1, 0), (6, 5, 8), 8),  # all pixels are one dimension
     ],
 )
 def test_there_is_a_copy_for_each_run_of_channels(shape, axes, image, runs):
@@ -62,7 +63,7 @@ def test_there_is_a_copy_for_each_run_of_channels(shape, axes, image, runs):
     [
         ((2, 3, 4, 5), (1, 0, 2, 3), (1, 6, 20)),  # columns are at two distances
         ((2, 2, 8), (1, 0, 2), (4, 1, 8)),  # so are rows
-        ((4, 6), (1, 0), (2, 3, 4)),  # a dimension is rows and columns
+        ((4, 6), (1, 0), (2, 4, 3)),  # a row ends within a dimension, and so does a pixel
         ((2, MOST_RUNS + 1), (1, 0), (1, 2, MOST_RUNS + 1)),
     ],
 )
