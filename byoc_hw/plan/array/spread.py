@@ -147,7 +147,9 @@ def _lines(first: int, pixels: int, width: int) -> Iterator[tuple[int, int, int,
         first += (rows or 1) * columns
 
 
-def within(spread: Spread, pixels: tuple[int, int], part: Extents, whole: Extents, at: Extents) -> list[Spread] | None:
+def spread_within(
+    spread: Spread, pixels: tuple[int, int], part: Extents, whole: Extents, at: Extents
+) -> list[Spread] | None:
     """The same for a tensor that lies in another one, from a row, column and channel of it on. `pixels` are the rows
     and columns that are spread. None where these lie at several distances there."""
     _, width, channels = part

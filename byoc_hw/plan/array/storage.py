@@ -13,7 +13,7 @@ from byoc_hw.graph import Concat, Graph, Layer, Slice, Transpose
 from byoc_hw.plan.array.kinds import Alias, CopiesOnly, Product, Run, Window, copies_only, geometry
 from byoc_hw.plan.array.mapping import Mapping
 from byoc_hw.plan.array.packing import Packing
-from byoc_hw.plan.array.spread import Spread, spreads, within
+from byoc_hw.plan.array.spread import Spread, spread_within, spreads
 from byoc_hw.plan.array.transfers import dense_strides
 from byoc_hw.plan.array.window import Extents, Place, dense_place, extents
 from byoc_hw.tensor import Tensor
@@ -372,7 +372,7 @@ def _spread_further(index: int, layer: Concat, tensor: Tensor, spread: Storage, 
     whole, image = join.whole, extents(layer.ofm)
     for part in dict.fromkeys(spread.parts):
         for one in [one for there, one in part.spreads if there is spread]:
-            found = within(one, part.extents[:2], extents(tensor), image, join.at)
+            found = spread_within(one, part.extents[:2], extents(tensor), image, join.at)
             if found is None or image != whole.extents:
                 raise NotInPlace([index], f"{layer.name}: {tensor.name} cannot be stored as a part of its output")
             part.spreads += [(whole, two) for two in found]

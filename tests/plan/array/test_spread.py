@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from byoc_hw.plan.array.spread import MOST_RUNS, spreads, within
+from byoc_hw.plan.array.spread import MOST_RUNS, spread_within, spreads
 from byoc_hw.plan.array.transfers import Box
 
 
@@ -82,7 +82,7 @@ def test_pixels_from_channels_lie_in_a_larger_tensor(sizes, before, behind):
     part = rows * down, columns * along, channels
     whole = tuple(map(sum, zip(before, part, behind, strict=True)))
     found = spreads(shape, (0, 2, 1, 3, 4), (rows, columns, down * along * channels))
-    inside = [two for one in found for two in within(one, (rows, columns), part, whole, before)]
+    inside = [two for one in found for two in spread_within(one, (rows, columns), part, whole, before)]
     box = tuple(slice(at, at + size) for at, size in zip(before, part, strict=True))
     wanted = np.full(whole, -1)
     wanted[box] = np.arange(np.prod(shape)).reshape(shape).transpose(0, 2, 1, 3, 4).reshape(part)
@@ -93,8 +93,8 @@ def test_pixels_from_channels_lie_in_a_larger_tensor(sizes, before, behind):
 def test_rows_that_are_put_one_behind_the_other_lie_at_several_distances_in_a_wider_tensor():
     """Two rows of three pixels in one row of four: the second one begins in the middle."""
     (one,) = spreads((2, 3, 4), (0, 1, 2), (2, 3, 4))
-    assert within(one, (2, 3), (3, 2, 4), (3, 2, 8), (0, 0, 4)) is None
-    assert within(one, (2, 3), (2, 3, 4), (2, 5, 8), (0, 1, 4)) is not None
+    assert spread_within(one, (2, 3), (3, 2, 4), (3, 2, 8), (0, 0, 4)) is None
+    assert spread_within(one, (2, 3), (2, 3, 4), (2, 5, 8), (0, 1, 4)) is not None
 
 
 @given(st.integers(1, 4), st.integers(1, 5), st.integers(1, 6), st.data())
