@@ -71,7 +71,8 @@ class Limits:
     `batches` of a dense layer are the numbers of its rows; `groups` says whether a convolution may have several.
     With `wide_padding` a window may lie in padding only; with `broadcast` the second input of an element-wise layer
     may be one value for each channel, or one value. With `kernel_parts` several jobs, each over a part of a
-    convolution's kernel, compute one of more than `max_kernel`: they add up their sums, of depthwise layers too.
+    convolution's kernel, compute one of more than `max_kernel`, or of another dilation, an element at a time along that
+    axis: they add up their sums, of depthwise layers too.
     """
 
     max_kernel: tuple[int, int] | None = None
@@ -79,7 +80,7 @@ class Limits:
     strides: tuple[int, ...] | None = None
     """The strides that it takes."""
     dilations: tuple[int, ...] | None = (1,)
-    """The dilations that it takes."""
+    """The dilations that a job takes."""
     batches: tuple[int, ...] | None = (1,)
     """The batch sizes; of a dense layer the numbers of its rows."""
     activation_types: tuple[str, ...] = ("int8",)
@@ -97,7 +98,8 @@ class Limits:
     broadcast: bool = False
     """Whether the second input of an element-wise layer may be one value for each channel, or one value."""
     kernel_parts: bool = False
-    """Whether several jobs, each over a part of a kernel, compute a convolution of more than `max_kernel`."""
+    """Whether several jobs, each over a part of a kernel, compute a convolution of more than `max_kernel`, or of a
+    dilation that is none of `dilations`."""
 
     def __post_init__(self) -> None:
         with_plain_numbers(self)
@@ -174,15 +176,21 @@ class Limits:
         if shifts:
             yield _SHIFTS
 
-    def parts(self, kernel: Pair) -> tuple[KernelPart, ...]:
+    def parts(self, kernel: Pair, dilation: Pair) -> tuple[KernelPart, ...]:
         """The parts of a kernel that jobs are over, in order: as few as the array allows, of about the same size."""
-        return _parts(kernel, self.max_kernel if self.kernel_parts and self.max_kernel is not None else kernel)
+        if not self.kernel_parts:
+            return _parts(kernel, kernel)
+        rows, columns = (
+            most if self.dilations is None or step in self.dilations else 1
+            for most, step in zip(self.max_kernel or kernel, dilation, strict=True)
+        )
+        return _parts(kernel, (rows, columns))
 
     def _padding(self) -> Rule:
         return _PADDING_FITS if self.wide_padding else _padding_within(self)
 
     def _dilation(self) -> Iterator[Rule]:
-        if self.dilations is not None:
+        if self.dilations is not None and not self.kernel_parts:
             yield _one_of("dilation", self.dilations, lambda layer: layer.dilation)
 
 
@@ -231,7 +239,7 @@ def _padding_within(limits: Limits) -> Rule:
     """No window of a job lies in padding only."""
 
     def check(layer: Any) -> Check:
-        for part in limits.parts(layer.kernel):
+        for part in limits.parts(layer.kernel, layer.dilation):
             height, width = ((extent - 1) * step + 1 for extent, step in zip(part.size, layer.dilation, strict=True))
             if any(pad >= (width if side % 2 else height) for side, pad in enumerate(part.padding(layer))):
                 return Check(f"{layer.padding} for {height} x {width}", False)

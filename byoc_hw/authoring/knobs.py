@@ -62,6 +62,8 @@ def edges(limits: Limits) -> list[Edge]:
     if limits.dilations is not None:
         inside, outside = _pairs("dilation", limits.dilations)
         inside, outside = (tuple(replace(one, kernel=(3, 3)) for one in some) for some in (inside, outside))
+        if limits.kernel_parts:  # an element at a time
+            inside, outside = (*inside, *outside), ()
         found.append(Edge("dilation", "dilation is ", inside, outside))
     found.append(_types(limits))
     if limits.weight_bits is not None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from byoc_hw.emit import c, calls
 from byoc_hw.errors import PlanError
-from byoc_hw.graph import Tiled, Whole
+from byoc_hw.graph import Conv2d, DepthwiseConv2d, Tiled, Whole
 from byoc_hw.hwlib.names_header import interpreter_name
 from byoc_hw.plan.compact import MOST_ROWS
 from byoc_hw.plan.steps import (
@@ -24,6 +24,7 @@ from byoc_hw.plan.steps import (
     Turn,
     WholeLayer,
 )
+from byoc_hw.tensor import Pair
 
 
 def hwlib_function(name: str, region: RegionPlan) -> str:
@@ -44,14 +45,21 @@ def descriptors(region: RegionPlan, ids: Sequence[int]) -> Iterator[str]:
 
 
 def called_layers(region: RegionPlan) -> Iterator[tuple[int, Tiled, str]]:
-    """Each layer with tiles that is called: its index, itself as it is mapped, and a comment."""
-    called = {call.index for call in region.calls}  # a reshape without copies has no call
+    """Each layer with tiles that is called: its index, itself as it is mapped, and a comment. Along an axis of which
+    every job has a single element of the kernel its dilation is 1."""
+    kernels: dict[int, list[Pair]] = {call.index: [] for call in region.calls}  # a reshape without copies has no call
+    for call in region.calls:
+        kernels[call.index] += [step.kernel for step in call.steps if isinstance(step, Job)]
     for index, layer in enumerate(region.layers):
-        if index not in called or isinstance(layer, Whole):
+        if index not in kernels or isinstance(layer, Whole):
             continue
         swapped = (
             [] if layer is region.graph.layers[index] else ["Height and width are swapped, here and in local memory."]
         )
+        if isinstance(layer, Conv2d | DepthwiseConv2d) and layer.dilation != (1, 1):
+            sizes = map(max, zip(*kernels[index], strict=True))
+            down, along = (step if size > 1 else 1 for step, size in zip(layer.dilation, sizes, strict=True))
+            layer = replace(layer, dilation=(down, along))
         yield index, layer, c.comment([layer.name, *swapped])
 
 

@@ -35,11 +35,11 @@ def bare_conv(**knobs):
 
 
 def test_lists_every_broken_rule_with_the_value_found():
-    broken = outcome_of(Conv(strides=(3, 3), dilation=(3, 3), batch=2).module(), "qnn.conv2d_1").rejections
+    broken = outcome_of(Conv(strides=(3, 3), padding=(256, 0, 0, 0), batch=2).module(), "qnn.conv2d_1").rejections
     assert [str(rule) for rejection in broken for rule in rejection.broken] == [
         "batch is 1: got 2",
+        "padding is at most 255: got 256",
         "stride is one of 1, 2: got 3",
-        "dilation is one of 1, 2: got 3",
     ]
 
 

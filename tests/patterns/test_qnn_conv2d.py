@@ -139,7 +139,6 @@ def test_two_convolutions_are_one_region():
 DECLINED = {
     "stride 3": (Conv(strides=(3, 3)), "stride is one of 1, 2: got 3"),
     "strides 1 and 3": (Conv(strides=(1, 3)), "stride is one of 1, 2: got 1 x 3"),
-    "dilation": (Conv(dilation=(1, 3)), "dilation is one of 1, 2: got 1 x 3"),
     "kernel": (
         Conv(kernel=(1, 256), width=256, padding=(0, 0, 0, 0)),
         "kernel is at most 255 x 255, in parts of at most 11 x 11: got 1 x 256",
@@ -195,8 +194,10 @@ def test_declines_a_long_kernel_where_the_hardware_takes_no_parts():
     declined(long.module(), "qnn_conv2d: kernel is at most 11 x 11: got 1 x 12", accelerator=DIANA_DIGITAL)
 
 
-def test_declines_a_dilation_that_the_hardware_lacks():
-    declined(Conv(dilation=(2, 2)).module(), "qnn_conv2d: dilation is 1: got 2", accelerator=SMALL)
+def test_declines_a_dilation_that_the_hardware_lacks_and_takes_no_parts_for():
+    dilated = Conv(dilation=(2, 2)).module()
+    declined(dilated, "qnn_conv2d: dilation is 1: got 2", accelerator=DIANA_DIGITAL)
+    accepted(dilated, COMPOSITE, accelerator=SMALL)
 
 
 def test_declines_groups_that_the_hardware_lacks():
@@ -373,6 +374,8 @@ IN_PARTS = {
     "tall, strided": Conv(kernel=(15, 1), height=16, strides=(2, 1), padding=(7, 0, 7, 0), groups=2, layout="NCHW"),
     "both ways": Conv(kernel=(9, 9), channels=3, padding=(4, 4, 4, 4), strides=(1, 2)),
     "padding beyond a part": Conv(kernel=(15, 4), padding=(20, 3, 0, 9), height=2, width=3),
+    "dilated in time": Conv(kernel=(1, 5), dilation=(1, 8), height=1, width=20, padding=(0, 16, 0, 16)),
+    "dilated both ways": Conv(kernel=(3, 3), dilation=(5, 2), padding=(5, 2, 5, 2), strides=(1, 2), filters=5),
 }
 
 

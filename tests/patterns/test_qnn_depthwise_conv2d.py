@@ -112,7 +112,6 @@ def test_a_separable_convolution_is_one_region_of_two_composites():
 
 DECLINED = {
     "stride 3": (depthwise(strides=(3, 3)), "stride is one of 1, 2: got 3"),
-    "dilation": (depthwise(dilation=(3, 1)), "dilation is one of 1, 2: got 3 x 1"),
     "kernel": (
         depthwise(kernel=(256, 1), height=256, padding=(0, 0, 0, 0)),
         "kernel is at most 255 x 255, in parts of at most 11 x 11: got 256 x 1",
@@ -259,6 +258,7 @@ IN_PARTS = {
     "tall": depthwise(kernel=(15, 1), height=20, padding=(0, 0, 0, 0), channels=33),
     "both ways, strided": depthwise(kernel=(9, 9), padding=(4, 4, 4, 4), strides=(2, 1), layout="NCHW"),
     "padding beyond a part": depthwise(kernel=(4, 15), padding=(3, 20, 9, 0), height=3, width=2),
+    "dilated": depthwise(kernel=(3, 2), dilation=(4, 3), padding=(4, 1, 4, 2), layout="NCHW"),
 }
 
 

@@ -193,11 +193,14 @@ def copies_only(layer: Layer) -> bool:
     return isinstance(geometry(layer), CopiesOnly)
 
 
-def parts_of_kernel(layer: Layer, accelerator: Accelerator) -> tuple[KernelPart, ...]:
-    """The parts of the kernel of a layer with a window, in the order of their jobs: one where the array takes all."""
+def parts_of_kernel(layer: Layer, accelerator: Accelerator, *, turned: bool = False) -> tuple[KernelPart, ...]:
+    """The parts of the kernel of a layer with a window, in the order of their jobs: one where the array takes all. Of
+    one that is `turned` with height and width swapped."""
     form = geometry(layer)
     assert isinstance(form, Window)
-    return accelerator.limits.get(layer.kind, _NO_LIMITS).parts((form.rows.kernel, form.columns.kernel))
+    axes = (form.columns, form.rows) if turned else (form.rows, form.columns)
+    (height, down), (width, along) = ((axis.kernel, axis.dilation) for axis in axes)
+    return accelerator.limits.get(layer.kind, _NO_LIMITS).parts((height, width), (down, along))
 
 
 _NO_LIMITS = Limits()

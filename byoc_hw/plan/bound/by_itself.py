@@ -55,7 +55,7 @@ def by_itself(layer: Weighted, one: Accelerator, array: float) -> tuple[Floats, 
         for some in (groups(layer, one, turned) for turned in (False, True)):
             pixels = ceil_div(form.rows.ofm * form.columns.ofm, some.outputs)
             count = np.maximum(ways.many, pixels) * np.maximum(channels, ceil_div(form.out_channels, some.channels))
-            more = np.maximum(passes - count, 0.0) * one.job_overhead
+            more = np.maximum(passes - count * some.parts, 0.0) * one.job_overhead
             cycles = np.minimum(cycles, count * some.cycles + more)
         found.append((np.maximum(cycles - array, 0.0), copied))
     cycles, copied = (np.concatenate(one) for one in zip(*found, strict=True))

@@ -24,7 +24,7 @@ from byoc_hw.graph import Layer, Weighted
 from byoc_hw.integers import ceil_div
 from byoc_hw.params.pack import PARAMS_BYTES
 from byoc_hw.plan.array.cost import is_pointwise
-from byoc_hw.plan.array.kinds import Product, Run, Window, geometry, rows_at_a_time, sums_channels
+from byoc_hw.plan.array.kinds import Product, Run, Window, geometry, parts_of_kernel, rows_at_a_time, sums_channels
 from byoc_hw.plan.array.packing import may_pack
 from byoc_hw.plan.array.window import Extents, extents
 from byoc_hw.soc import Soc
@@ -181,13 +181,14 @@ def able(chip: Soc, layer: Layer) -> tuple[Accelerator, ...]:
 @dataclass(frozen=True)
 class Groups:
     """Groups of outputs on an array: the most channels of one, the most places in a line and how many of them are
-    outputs, its cycles, and their number for a layer."""
+    outputs, its cycles, their number for a layer, and the jobs that a group takes, one for each part of the kernel."""
 
     channels: int
     pixels: int
     outputs: int
     cycles: float
     count: int
+    parts: int
 
 
 def groups(layer: Weighted, accelerator: Accelerator, turned: bool) -> Groups:
@@ -203,7 +204,8 @@ def groups(layer: Weighted, accelerator: Accelerator, turned: bool) -> Groups:
         in_line = _fewest_in_line(layer, accelerator, turned)
         outputs = _most_outputs(layer, accelerator.array_columns, turned)
     count = in_line * ceil_div(layer.group_channels, rows) * layer.groups
-    return Groups(rows, columns, outputs, _group_cycles(layer, layer.filter[turned], accelerator), count)
+    parts = [part.height for part in parts_of_kernel(layer, accelerator, turned=turned)]
+    return Groups(rows, columns, outputs, _group_cycles(layer, parts, accelerator), count, len(parts))
 
 
 def packs(layer: Layer, accelerator: Accelerator) -> bool:
@@ -257,11 +259,19 @@ def covers(rows: int, length: int, apart: int, columns: int) -> list[int]:
     return counts
 
 
-def _group_cycles(layer: Weighted, kernel_rows: int, accelerator: Accelerator) -> float:
-    """Cycles of a group of outputs, if the array's rows lie along the kernel's rows or columns, of so many."""
+def _group_cycles(layer: Weighted, parts: Sequence[int], accelerator: Accelerator) -> float:
+    """Cycles of a group of outputs, in a job for each part of the kernel, of so many of its rows, or of its columns if
+    the array's rows lie along these."""
     inputs = layer.in_channels if sums_channels(layer) else 1
     weights = inputs * prod(layer.filter) * accelerator.weight_width(layer) / 8
-    return weights + 2 * inputs * kernel_rows + accelerator.job_overhead
+    return weights + 2 * inputs * sum(parts) + len(parts) * accelerator.job_overhead
+
+
+def most_weights_read(layer: Weighted, accelerator: Accelerator) -> float:
+    """The most bytes of weights that a job reads in a cycle: of a full group of outputs, and all of the kernel."""
+    rows = min(rows_at_a_time(layer, accelerator), layer.group_channels)
+    least = min(_group_cycles(layer, [lines], accelerator) for lines in layer.filter)
+    return rows * channel_bytes(layer) / least
 
 
 def least_of_elements(layer: Layer, accelerator: Accelerator) -> float:
@@ -306,8 +316,8 @@ def least_in_blocks(layer: Layer, accelerator: Accelerator) -> float:
     found = []
     for one in (groups(layer, accelerator, turned) for turned in (False, True)):
         nbytes = one.channels * channel_bytes(layer)  # of a full group
-        passes = max(nbytes / accelerator.weight_memory, 1.0)
-        full = one.cycles + (passes - 1) * accelerator.job_overhead
+        passes = max(nbytes / accelerator.weight_memory, one.parts)
+        full = one.cycles + (passes - one.parts) * accelerator.job_overhead
         places = one.count / ceil_div(layer.group_channels, one.channels)
         found.append(places * layer.group_channels / one.channels * full)
     return min(found)

@@ -18,7 +18,7 @@ from math import ceil, floor
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Layer, Weighted
-from byoc_hw.plan.bound.ways import channel_bytes, groups, weight_bytes
+from byoc_hw.plan.bound.ways import channel_bytes, most_weights_read, weight_bytes
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,5 @@ def copies_behind(layers: Sequence[Layer], one: Accelerator) -> list[WeightCopie
 def _of_layer(layer: Layer, one: Accelerator) -> WeightCopies:
     if not isinstance(layer, Weighted):
         return WeightCopies(0.0, 0.0, 0.0, one)
-    # No job reads more for each of its cycles than one over a full group of outputs.
-    found = [groups(layer, one, turned) for turned in (False, True)]
-    rate = max(group.channels * channel_bytes(layer) / group.cycles for group in found)
+    rate = most_weights_read(layer, one)
     return WeightCopies(layer.out_channels * channel_bytes(layer), weight_bytes(layer), rate, one)

@@ -42,7 +42,7 @@ def windows(draw):
     """Kernel, strides, padding, also wider than parts of the kernel, and dilation; an input height and width."""
     kernel = draw(st.sampled_from([(1, 15), (15, 1), (9, 9), (4, 5), (1, 4), (7, 2)]))
     strides = draw(st.tuples(*[st.sampled_from([1, 2])] * 2))
-    dilation = draw(st.sampled_from([(1, 1), (1, 1), (2, 3)]))
+    dilation = draw(st.sampled_from([(1, 1), (1, 1), (2, 3), (4, 1)]))
     reach = [(extent - 1) * step + 1 for extent, step in zip(kernel, dilation, strict=True)]
     padding = tuple(draw(st.sampled_from([0, 1, reach[side % 2] // 2, reach[side % 2] + 2])) for side in range(4))
     height, width = (
@@ -57,6 +57,16 @@ def check_or_refused(layer, hardware):
         check(single(layer), hardware)
     except PlanError as error:
         assert "bytes needed" in str(error) or "multiples of 4 bytes" in str(error)  # noqa: PT017
+
+
+def test_a_dilation_that_the_array_lacks_takes_an_element_of_the_kernel_at_a_time():
+    """Along its axis alone: along the other one as much as there is in a kernel of the array."""
+    parts = REFERENCE.limits["conv2d"].parts
+    assert {part.size for part in parts((3, 5), (1, 4))} == {(3, 1)}
+    assert {part.size for part in parts((3, 5), (2, 2))} == {(3, 5)}
+    assert [part.size for part in parts((2, 2), (3, 3))] == [(1, 1)] * 4
+    whole = replace(REFERENCE.limits["conv2d"], kernel_parts=False)
+    assert [part.size for part in whole.parts((3, 5), (1, 4))] == [(3, 5)]
 
 
 @pytest.mark.slow
