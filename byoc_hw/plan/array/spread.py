@@ -23,41 +23,88 @@ MOST_RUNS = 512
 """The most runs of channels of a pixel: each of them is a copy."""
 
 
+class Transposition(NamedTuple):
+    """Elements in another order: `axes[i]` is the dimension of the input that dimension i of the output is."""
+
+    shape: tuple[int, ...]
+    axes: tuple[int, ...]
+
+    def then(self, other: Transposition) -> Transposition | None:
+        """Both, one after the other, of which the second takes the elements in any dimensions; None where no dimensions
+        are those of both."""
+        made = tuple(self.shape[axis] for axis in self.axes)
+        parts = _parts_of_both(made, other.shape)
+        if parts is None:
+            return None
+        read = [part for axis in range(len(made)) for part in parts if part.first == self.axes.index(axis)]
+        written = [part for axis in other.axes for part in parts if part.second == axis]
+        return Transposition(tuple(part.size for part in read), tuple(map(read.index, written)))
+
+
+class _Part(NamedTuple):
+    """Elements that are part of a dimension of one shape, and of one of another shape."""
+
+    size: int
+    first: int
+    second: int
+    inside: int  # elements from one index to the next
+
+
+def _parts_of_both(one: tuple[int, ...], other: tuple[int, ...]) -> list[_Part] | None:
+    """The dimensions of which both shapes are made, in order; None if there are none."""
+    found, inside = list[_Part](), 1
+    left, places = [list(one), list(other)], [len(one) - 1, len(other) - 1]
+    while max(places) >= 0:
+        for shape, side in zip(left, (0, 1), strict=True):
+            while places[side] >= 0 and shape[places[side]] == 1:
+                places[side] -= 1
+        if min(places) < 0:
+            break
+        sizes = [shape[place] for shape, place in zip(left, places, strict=True)]
+        size = min(sizes)
+        if max(sizes) % size:
+            return None
+        found.append(_Part(size, places[0], places[1], inside))
+        inside *= size
+        for shape, place in zip(left, places, strict=True):
+            shape[place] //= size
+    return found[::-1]
+
+
 class Spread(NamedTuple):
     """Where a run of channels, from the `first` one to `stop`, not included, lies in another tensor: byte `offset` for
-    the first pixel, and bytes from one row, and from one pixel, to the next."""
+    the first one of the first pixel, and bytes from one row, pixel and channel to the next."""
 
     first: int
     stop: int
     offset: int
-    row: int
-    pixel: int
+    strides: tuple[int, int, int]
 
-    @property
-    def strides(self) -> tuple[int, int, int]:
-        """The strides of a row, a pixel and a channel."""
-        return self.row, self.pixel, 1
+    def of_channels(self, first: int, stop: int) -> Spread | None:
+        """What some channels have of the run; None if they have nothing of it."""
+        begin, end = max(self.first, first), min(self.stop, stop)
+        offset = self.offset + (begin - self.first) * self.strides[2]
+        return self._replace(first=begin, stop=end, offset=offset) if begin < end else None
 
-    def lines(self, rows: int, width: int) -> tuple[int, int]:
-        """The copies of some rows of an image, and the pixels of each: one row, or all where they are equally far
-        apart."""
-        return (1, rows * width) if self.row == self.pixel * width else (rows, width)
+    def of_rows(self, rows: int, width: int, channels: int) -> Iterator[Transfer]:
+        """The copies of some rows of an image, from the first one on."""
+        return strided((rows, width, self.stop - self.first), self.strides, (width * channels, channels, 1))
 
     def of_box(self, box: Box, width: int, pitch: int, *, in_line: bool) -> Iterator[Transfer]:
         """The copies of what a box of the image, whose rows have `width` pixels, has of the run. In local memory it is
         dense, or its rows lie `pitch` pixels apart. `in_line` the box is of an image that is taken as one row."""
         (row, column, channel), (height, pixels, channels) = box
-        first, stop = max(self.first, channel), min(self.stop, channel + channels)
-        if first >= stop:
+        run = self.of_channels(channel, channel + channels)
+        if run is None:
             return
         local = (pitch or pixels) * channels, channels, 1
         parts = _lines(column, pixels, width) if in_line else [(row, column, height, pixels)]
         for top, left, rows, columns in parts:
             done = (top * width + left - column) * channels if in_line else 0
             strides = (width * channels, channels, 1) if in_line else local
-            for move in strided((rows, columns, stop - first), self.strides, strides):
-                main = self.offset + top * self.row + left * self.pixel + first - self.first
-                yield move._replace(main=move.main + main, local=move.local + done + first - channel)
+            for move in strided((rows, columns, run.stop - run.first), run.strides, strides):
+                main = run.offset + top * run.strides[0] + left * run.strides[1]
+                yield move._replace(main=move.main + main, local=move.local + done + run.first - channel)
 
 
 class _Dimension(NamedTuple):
@@ -66,11 +113,11 @@ class _Dimension(NamedTuple):
     outer: int  # and in the output
 
 
-def spreads(shape: tuple[int, ...], axes: tuple[int, ...], image: Extents) -> list[Spread] | None:
-    """Where a transposition of `shape` to `axes` puts the channels of the pixels of an image, whose elements it takes
-    as they lie; None where rows or columns come to lie at several distances, or runs are too many."""
+def spreads(turned: Transposition, image: Extents) -> list[Spread] | None:
+    """Where a transposition puts the channels of the pixels of an image, whose elements it takes as they lie; None
+    where rows or columns come to lie at several distances, or runs are too many."""
     _, width, channels = image
-    outer = Permutation(shape, axes).output_strides
+    shape, outer = turned.shape, Permutation(*turned).output_strides
     rows, columns, depths = list[_Dimension](), list[_Dimension](), list[_Dimension]()
     whole = map(_Dimension, shape, dense_strides(shape), outer)
     halved = (half for dimension in whole for half in _cut(dimension, width * channels))
@@ -89,23 +136,24 @@ def spreads(shape: tuple[int, ...], axes: tuple[int, ...], image: Extents) -> li
     row, pixel, run = _stride(rows), _stride(columns), 1
     while depths and depths[-1].inner == depths[-1].outer == run:
         run *= depths.pop().size
+    channel = 1
+    if run == 1 and depths and depths[-1].inner == 1:
+        run, _, channel = depths.pop()
     if row is None or pixel is None or prod(one.size for one in depths) > MOST_RUNS:
         return None
     return [
-        Spread(first, first + run, offset, row, pixel)
+        Spread(first, first + run, offset, (row, pixel, channel))
         for first, offset in (_at(index, depths) for index in product(*(range(one.size) for one in depths)))
     ]
 
 
 def saves_copies(layer: Transpose, image: Extents, accelerator: Accelerator) -> bool:
     """Whether storing an image as the output of a transposition takes the DMA less than all copies of that."""
-    found = spreads(layer.ifm.shape, layer.axes, image)
+    found = spreads(Transposition(layer.ifm.shape, layer.axes), image)
     if found is None:
         return False
-    cycles = 0
-    for one in found:
-        lines, pixels = one.lines(*image[:2])
-        cycles += lines * copy_cycles(one.stop - one.first, pixels, accelerator)
+    moves = (move for one in found for move in one.of_rows(*image))
+    cycles = sum(copy_cycles(move.nbytes, move.rows, accelerator) for move in moves)
     permutation = canonical(layer.ifm.shape, layer.axes)
     scattered = scatter(permutation, (0,) * len(permutation.shape), permutation.shape)
     by_itself = sum(copy_cycles(move.nbytes, move.rows, accelerator) for move in scattered)
@@ -162,7 +210,7 @@ def spread_within(
         row, rest = divmod(offset, width * channels)
         column, channel = divmod(rest, channels)
         strides = list[int]()
-        for many, stride in zip(pixels, (spread.row, spread.pixel), strict=True):
+        for many, stride in zip(pixels, spread.strides, strict=False):
             if many == 1 or stride % (width * channels) == 0:
                 strides.append(stride // (width * channels) * around * depth)
             elif stride % channels == 0:
@@ -174,14 +222,15 @@ def spread_within(
         if column >= width or channel + stop - first > channels:
             return None
         row, column, channel = row + at[0], rest // channels + at[1], rest % channels + at[2]
-        found.append(Spread(first, stop, (row * around + column) * depth + channel, *strides))
+        found.append(Spread(first, stop, (row * around + column) * depth + channel, (strides[0], strides[1], 1)))
     return found
 
 
 def _in_pixels(spread: Spread, channels: int) -> Iterator[tuple[int, int, int]]:
-    """The parts of a run that lie in one pixel each: their first channels, the ends of them and where they lie."""
-    first, offset = spread.first, spread.offset
+    """The parts of a run that lie in one pixel each, without gaps: their first channels, the ends of them and where
+    they lie."""
+    first, offset, apart = spread.first, spread.offset, spread.strides[2]
     while first < spread.stop:
-        stop = min(first + channels - offset % channels, spread.stop)
+        stop = min(first + channels - offset % channels, spread.stop) if apart == 1 else first + 1
         yield first, stop, offset
-        first, offset = stop, offset + stop - first
+        first, offset = stop, offset + (stop - first) * apart

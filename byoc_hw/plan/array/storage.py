@@ -13,7 +13,7 @@ from byoc_hw.graph import Concat, Graph, Layer, Slice, Transpose
 from byoc_hw.plan.array.kinds import Alias, CopiesOnly, Product, Run, Window, copies_only, geometry
 from byoc_hw.plan.array.mapping import Mapping
 from byoc_hw.plan.array.packing import Packing
-from byoc_hw.plan.array.spread import Spread, spread_within, spreads
+from byoc_hw.plan.array.spread import Spread, Transposition, spread_within, spreads
 from byoc_hw.plan.array.transfers import dense_strides
 from byoc_hw.plan.array.window import Extents, Place, dense_place, extents
 from byoc_hw.tensor import Tensor
@@ -73,7 +73,7 @@ class Storage:
     parts: list[Storage] = field(default_factory=list)
     joins: list[Join] = field(default_factory=list)
     spreads: list[tuple[Storage, Spread]] = field(default_factory=list)
-    transposed: bool = False
+    transposed: Transposition | None = None
     taken: Join | None = None
     exits: list[Storage] = field(default_factory=list)
     gathered: list[tuple[Storage, Join]] = field(default_factory=list)
@@ -342,7 +342,7 @@ def store_in_place(index: int, layer: Concat, whole: Storage, of: dict[Tensor, S
         rows = prod(layer.ofm.shape[layer.axis + 1 : -2])
         at = {rank - 1: (0, 0, before), rank - 2: (0, before, 0)}.get(layer.axis, (before * rows, 0, 0))
         before += tensor.shape[layer.axis]
-        if part is not None and part.transposed:
+        if part is not None and part.transposed is not None:
             _spread_further(index, layer, tensor, part, Join(whole, at))
             continue
         if part is None or not part.makers or part.swapped or part.place(tensor) != dense_place(tensor):
@@ -355,16 +355,21 @@ def store_in_place(index: int, layer: Concat, whole: Storage, of: dict[Tensor, S
         whole.parts.append(part)
 
 
-def store_transposed(index: int, layer: Transpose, part: Storage, whole: Storage, mapping: Mapping) -> None:
-    """Let the input of a transposition be stored as its output, by the layer that makes it with jobs."""
+def store_transposed(index: int, layer: Transpose, ifm: Storage, whole: Storage, mapping: Mapping) -> None:
+    """Let the input of a transposition be stored as its output, by the layer that makes it with jobs, also by way of
+    another such transposition."""
+    turned: Transposition | None = Transposition(layer.ifm.shape, layer.axes)
+    part = ifm
+    if ifm.transposed is not None:
+        (part,), turned = ifm.parts, ifm.transposed.then(Transposition(layer.ifm.shape, layer.axes))
     made = part.makers and not (part.joined or part.swapped or part.packing or layer.ifm in part.places)
     made = made and not any(copies_only(mapping.layers[maker]) for maker in part.makers)
-    found = spreads(layer.ifm.shape, layer.axes, part.extents) if made and layer.ifm.bytes_of(1) == 1 else None
+    found = spreads(turned, part.extents) if made and turned is not None and layer.ifm.bytes_of(1) == 1 else None
     if found is None:
         raise NotInPlace([index], f"{layer.name}: {layer.ifm.name} is not stored in another order by one layer")
     part.spreads += [(whole, one) for one in found]
     whole.parts.append(part)
-    whole.transposed = True
+    whole.transposed = turned
 
 
 def _spread_further(index: int, layer: Concat, tensor: Tensor, spread: Storage, join: Join) -> None:
@@ -381,7 +386,7 @@ def _spread_further(index: int, layer: Concat, tensor: Tensor, spread: Storage, 
 
 def _forget_unread(found: list[Storage]) -> None:
     """Leave out what is stored in another order where nobody reads it, as it is stored as a part of something else."""
-    for one in [one for one in found if one.transposed and not (one.readers or one.sinks or one.lent)]:
+    for one in [one for one in found if one.transposed is not None and not (one.readers or one.sinks or one.lent)]:
         if all(len({there for there, _ in part.spreads}) > 1 for part in one.parts):
             found.remove(one)
             for part in one.parts:

@@ -365,9 +365,8 @@ class Estimates:
             run = channels if channels != join.whole.extents[2] else width * channels
             cycles += copy_cycles(run, nbytes // run, self.accelerator)
         rows = nbytes // (storage.extents[1] * storage.extents[2])
-        for _, spread in storage.spreads:
-            lines, pixels = spread.lines(rows, storage.extents[1])
-            cycles += lines * copy_cycles(spread.stop - spread.first, pixels, self.accelerator)
+        for move in (move for _, one in storage.spreads for move in one.of_rows(rows, *storage.extents[1:])):
+            cycles += copy_cycles(move.nbytes, move.rows, self.accelerator)
         return cycles
 
     def copy(self, storage: Storage, nbytes: int) -> int:

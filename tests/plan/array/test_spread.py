@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from byoc_hw.plan.array.spread import MOST_RUNS, spread_within, spreads
+from byoc_hw.plan.array.spread import MOST_RUNS, Transposition, spread_within, spreads
 from byoc_hw.plan.array.transfers import Box
 
 
@@ -37,7 +37,7 @@ def transpositions(draw):
 @settings(max_examples=200)
 def test_runs_of_channels_lie_where_the_transposition_puts_them(drawn):
     shape, axes, image = drawn
-    found = spreads(shape, axes, image)
+    found = spreads(Transposition(shape, axes), image)
     if found is not None:
         wanted = np.arange(np.prod(shape)).reshape(shape).transpose(axes).ravel()
         np.testing.assert_array_equal(stored(found, image, wanted.size), wanted)
@@ -48,14 +48,14 @@ def test_runs_of_channels_lie_where_the_transposition_puts_them(drawn):
     [
         ((1, 6, 5, 2, 3, 8), (0, 1, 3, 2, 4, 5), (6, 5, 48), 2),  # pixels from channels: columns stay beside each other
         ((1, 49, 2, 32), (0, 2, 1, 3), (1, 49, 64), 2),  # the heads of an attention
-        ((49, 64), (1, 0), (1, 49, 64), 64),
-        ((1, 6, 5, 2, 4), (0, 1, 2, 4, 3), (6, 5, 8), 8),  # channels are shuffled
+        ((49, 64), (1, 0), (1, 49, 64), 1),
+        ((1, 6, 5, 2, 4), (0, 1, 2, 4, 3), (6, 5, 8), 2),  # channels are shuffled
         ((1, 6, 5, 8), (0, 2, 1, 3), (6, 5, 8), 1),
-        ((30, 8), (1, 0), (6, 5, 8), 8),  # all pixels are one dimension
+        ((30, 8), (1, 0), (6, 5, 8), 1),  # all pixels are one dimension
     ],
 )
-def test_there_is_a_copy_for_each_run_of_channels(shape, axes, image, runs):
-    assert len(spreads(shape, axes, image)) == runs
+def test_there_is_a_run_for_channels_that_are_equally_far_apart(shape, axes, image, runs):
+    assert len(spreads(Transposition(shape, axes), image)) == runs
 
 
 @pytest.mark.parametrize(
@@ -64,11 +64,11 @@ def test_there_is_a_copy_for_each_run_of_channels(shape, axes, image, runs):
         ((2, 3, 4, 5), (1, 0, 2, 3), (1, 6, 20)),  # columns are at two distances
         ((2, 2, 8), (1, 0, 2), (4, 1, 8)),  # so are rows
         ((4, 6), (1, 0), (2, 4, 3)),  # a row ends within a dimension, and so does a pixel
-        ((2, MOST_RUNS + 1), (1, 0), (1, 2, MOST_RUNS + 1)),
+        ((2, MOST_RUNS + 1, 2), (1, 0, 2), (1, 2, 2 * (MOST_RUNS + 1))),
     ],
 )
 def test_what_lies_at_several_distances_or_in_too_many_runs_is_not_stored_so(shape, axes, image):
-    assert spreads(shape, axes, image) is None
+    assert spreads(Transposition(shape, axes), image) is None
 
 
 @given(
@@ -81,7 +81,7 @@ def test_pixels_from_channels_lie_in_a_larger_tensor(sizes, before, behind):
     shape = rows, columns, down, along, channels
     part = rows * down, columns * along, channels
     whole = tuple(map(sum, zip(before, part, behind, strict=True)))
-    found = spreads(shape, (0, 2, 1, 3, 4), (rows, columns, down * along * channels))
+    found = spreads(Transposition(shape, (0, 2, 1, 3, 4)), (rows, columns, down * along * channels))
     inside = [two for one in found for two in spread_within(one, (rows, columns), part, whole, before)]
     box = tuple(slice(at, at + size) for at, size in zip(before, part, strict=True))
     wanted = np.full(whole, -1)
@@ -92,7 +92,7 @@ def test_pixels_from_channels_lie_in_a_larger_tensor(sizes, before, behind):
 
 def test_rows_that_are_put_one_behind_the_other_lie_at_several_distances_in_a_wider_tensor():
     """Two rows of three pixels in one row of four: the second one begins in the middle."""
-    (one,) = spreads((2, 3, 4), (0, 1, 2), (2, 3, 4))
+    (one,) = spreads(Transposition((2, 3, 4), (0, 1, 2)), (2, 3, 4))
     assert spread_within(one, (2, 3), (3, 2, 4), (3, 2, 8), (0, 0, 4)) is None
     assert spread_within(one, (2, 3), (2, 3, 4), (2, 5, 8), (0, 1, 4)) is not None
 
@@ -101,7 +101,8 @@ def test_rows_that_are_put_one_behind_the_other_lie_at_several_distances_in_a_wi
 def test_the_copies_of_boxes_are_those_of_the_whole(rows, columns, channels, data):
     """Of tiles, and of pixels in a row, dense or with rows apart."""
     image = rows, columns, channels
-    found = spreads((rows, columns, channels), data.draw(st.sampled_from([(2, 0, 1), (0, 2, 1), (0, 1, 2)])), image)
+    axes = data.draw(st.sampled_from([(2, 0, 1), (0, 2, 1), (0, 1, 2)]))
+    found = spreads(Transposition(image, axes), image)
     values, wanted = np.arange(np.prod(image)).reshape(image), stored(found, image, int(np.prod(image)))
     in_line = data.draw(st.booleans())
     sizes = (1, rows * columns, channels) if in_line else image
@@ -118,3 +119,30 @@ def test_the_copies_of_boxes_are_those_of_the_whole(rows, columns, channels, dat
                 to, of = move.main + row * move.main_stride, move.local + row * move.local_stride
                 made[to : to + move.nbytes] = local.ravel()[of : of + move.nbytes]
     np.testing.assert_array_equal(made, np.where(np.isin(wanted, box), wanted, -1))
+
+
+@given(transpositions(), transpositions(), st.booleans())
+@settings(max_examples=200)
+def test_two_transpositions_are_one(drawn, other, same):
+    """Where both shapes are made of the same dimensions."""
+    one = Transposition(*drawn[:2])
+    made = np.arange(np.prod(one.shape)).reshape(one.shape).transpose(one.axes)
+    shape = made.shape if same else other[0]
+    if np.prod(shape) != made.size:
+        return
+    then = Transposition(shape, tuple(reversed(range(len(shape)))))
+    both = one.then(then)
+    assert both is not None or not same
+    if both is not None:
+        wanted = made.reshape(shape).transpose(then.axes).ravel()
+        found = np.arange(made.size).reshape(both.shape).transpose(both.axes).ravel()
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_heads_that_are_transposed_are_one_transposition():
+    heads = Transposition((1, 49, 2, 32), (0, 2, 1, 3))
+    assert heads.then(Transposition((2, 49, 32), (0, 2, 1))) == ((49, 2, 32), (1, 2, 0))
+
+
+def test_dimensions_that_overlap_are_not_one():
+    assert Transposition((6, 4), (1, 0)).then(Transposition((3, 8), (1, 0))) is None
