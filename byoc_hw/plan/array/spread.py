@@ -86,6 +86,10 @@ class Spread(NamedTuple):
         offset = self.offset + (begin - self.first) * self.strides[2]
         return self._replace(first=begin, stop=end, offset=offset) if begin < end else None
 
+    def from_channel(self, first: int) -> Spread:
+        """The same, with channels counted from one of them on."""
+        return self._replace(first=self.first - first, stop=self.stop - first)
+
     def of_rows(self, rows: int, width: int, channels: int) -> Iterator[Transfer]:
         """The copies of some rows of an image, from the first one on."""
         return strided((rows, width, self.stop - self.first), self.strides, (width * channels, channels, 1))

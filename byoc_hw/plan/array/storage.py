@@ -357,19 +357,37 @@ def store_in_place(index: int, layer: Concat, whole: Storage, of: dict[Tensor, S
 
 def store_transposed(index: int, layer: Transpose, ifm: Storage, whole: Storage, mapping: Mapping) -> None:
     """Let the input of a transposition be stored as its output, by the layer that makes it with jobs, also by way of
-    another such transposition."""
+    another such transposition; or by those that make the channels that it is put together of."""
     turned: Transposition | None = Transposition(layer.ifm.shape, layer.axes)
-    part = ifm
+    image, parts = ifm.extents, list(_channels_of(ifm))
     if ifm.transposed is not None:
-        (part,), turned = ifm.parts, ifm.transposed.then(Transposition(layer.ifm.shape, layer.axes))
-    made = part.makers and not (part.joined or part.swapped or part.packing or layer.ifm in part.places)
-    made = made and not any(copies_only(mapping.layers[maker]) for maker in part.makers)
-    found = spreads(turned, part.extents) if made and turned is not None and layer.ifm.bytes_of(1) == 1 else None
+        turned, image = ifm.transposed.then(Transposition(layer.ifm.shape, layer.axes)), parts[0][0].extents
+    there = all(_stored_by_jobs(part, mapping) for part, _ in parts) and layer.ifm not in ifm.places
+    found = spreads(turned, image) if there and parts and turned is not None and layer.ifm.bytes_of(1) == 1 else None
     if found is None:
-        raise NotInPlace([index], f"{layer.name}: {layer.ifm.name} is not stored in another order by one layer")
-    part.spreads += [(whole, one) for one in found]
-    whole.parts.append(part)
+        raise NotInPlace([index], f"{layer.name}: {layer.ifm.name} is not stored in another order by what makes it")
+    for part, first in parts:
+        runs = (one.of_channels(first, first + part.extents[2]) for one in found)
+        part.spreads += [(whole, run.from_channel(first)) for run in runs if run is not None]
+        whole.parts.append(part)
     whole.transposed = turned
+
+
+def _channels_of(ifm: Storage) -> Iterator[tuple[Storage, int]]:
+    """The storages that have the channels of one, and the first channel of each; none where these lie otherwise."""
+    if not ifm.parts or ifm.transposed is not None:
+        yield from [(part, 0) for part in ifm.parts or [ifm] if len(ifm.parts) < 2]
+        return
+    joins = [(part, join) for part in dict.fromkeys(ifm.parts) for join in part.joins if join.whole is ifm]
+    whole = len(joins) == len(ifm.parts)
+    if whole and all(part.extents[:2] == ifm.extents[:2] and join.at[:2] == (0, 0) for part, join in joins):
+        yield from ((part, join.at[2]) for part, join in joins)
+
+
+def _stored_by_jobs(part: Storage, mapping: Mapping) -> bool:
+    """Whether one layer makes all of a storage with jobs, as it lies in the model."""
+    copied = any(copies_only(mapping.layers[maker]) for maker in part.makers)
+    return len(part.makers) == 1 and not (copied or part.swapped or part.packing or part.places)
 
 
 def _spread_further(index: int, layer: Concat, tensor: Tensor, spread: Storage, join: Join) -> None:
@@ -385,12 +403,20 @@ def _spread_further(index: int, layer: Concat, tensor: Tensor, spread: Storage, 
 
 
 def _forget_unread(found: list[Storage]) -> None:
-    """Leave out what is stored in another order where nobody reads it, as it is stored as a part of something else."""
-    for one in [one for one in found if one.transposed is not None and not (one.readers or one.sinks or one.lent)]:
-        if all(len({there for there, _ in part.spreads}) > 1 for part in one.parts):
-            found.remove(one)
-            for part in one.parts:
-                part.spreads = [(there, spread) for there, spread in part.spreads if there is not one]
+    """Leave out what is put together in main memory and nobody reads, where all parts of it are stored elsewhere."""
+    for one in [one for one in found if one.parts and not (one.readers or one.sinks or one.lent)]:
+        if not all(_elsewhere(part, one) for part in one.parts):
+            continue
+        found.remove(one)
+        for part in one.parts:
+            part.spreads = [(there, spread) for there, spread in part.spreads if there is not one]
+            part.joins = [join for join in part.joins if join.whole is not one]
+
+
+def _elsewhere(part: Storage, whole: Storage) -> bool:
+    return any(
+        one is not whole for one in (*(there for there, _ in part.spreads), *(join.whole for join in part.joins))
+    )
 
 
 def gather_in_place(index: int, layer: Layer, whole: Storage, of: dict[Tensor, Storage]) -> None:
