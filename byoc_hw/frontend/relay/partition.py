@@ -28,6 +28,7 @@ from byoc_hw.frontend.relay.record import Record, record_of, regions
 from byoc_hw.frontend.relay.rewrite.adaptive_pools import global_pools
 from byoc_hw.frontend.relay.rewrite.moves import plain_moves
 from byoc_hw.frontend.relay.rewrite.orders import with_orders
+from byoc_hw.frontend.relay.rewrite.patch_convolution import patch_convolutions
 from byoc_hw.frontend.relay.rewrite.shifts import shifted_sums
 from byoc_hw.frontend.relay.rewrite.tables import with_tables
 from byoc_hw.frontend.relay.rewrite.transposed_convolution import blockwise_convolutions
@@ -126,6 +127,7 @@ def rewriting(job: Session) -> list[tvm.transform.Pass]:
     return [
         shifted_sums(job),
         blockwise_convolutions(job),
+        patch_convolutions(job),
         with_orders(job),
     ]
 
