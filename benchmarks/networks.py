@@ -75,6 +75,75 @@ def resnet8(wider: int = 1) -> tvm.IRModule:
     return _module(ifm, drawn.dense(relay.reshape(drawn.average(out, 8), (1, channels)), channels, 10))
 
 
+def unet(size: int = 96, channels: int = 16) -> tvm.IRModule:
+    """A U-Net for images of `size` x `size`: down three times and up again, by transposed convolutions."""
+    drawn = _Layers()
+    ifm = relay.var("x", shape=(1, size, size, 1), dtype="int8")
+    out, before, skipped = ifm, 1, []
+    for depth in range(3):
+        inside = channels << depth
+        out = drawn.conv(drawn.conv(out, before, inside, kernel=3), inside, inside, kernel=3)
+        skipped.append(out)
+        out, before = relay.nn.max_pool2d(out, (2, 2), (2, 2), layout="NHWC"), inside
+    out = drawn.conv(drawn.conv(out, before, 2 * before, kernel=3), 2 * before, 2 * before, kernel=3)
+    for skip in reversed(skipped):
+        out = relay.concatenate([drawn.twice_as_large(out, 2 * before, before), skip], axis=3)
+        out = drawn.conv(drawn.conv(out, 2 * before, before, kernel=3), before, before, kernel=3)
+        before //= 2
+    return _module(ifm, drawn.conv(out, 2 * before, 2))
+
+
+SQUEEZE = ((16, 64), (16, 64), (32, 128), (32, 128), (48, 192), (48, 192), (64, 256), (64, 256))
+"""Channels of the narrow convolution of each module, and of both wide ones behind it."""
+
+
+def squeezenet(size: int = 96) -> tvm.IRModule:
+    """SqueezeNet for images of `size` x `size`: each module puts two convolutions of one input together."""
+    drawn = _Layers()
+    ifm = relay.var("x", shape=(1, size, size, 3), dtype="int8")
+    out, channels = drawn.conv(ifm, 3, 64, kernel=3, stride=2), 64
+    for module, (narrow, wide) in enumerate(SQUEEZE):
+        if module in (0, 2, 4):
+            out = relay.nn.max_pool2d(out, (3, 3), (2, 2), padding=(0, 0, 1, 1), layout="NHWC")
+        out = drawn.conv(out, channels, narrow)
+        out = relay.concatenate([drawn.conv(out, narrow, wide), drawn.conv(out, narrow, wide, kernel=3)], axis=3)
+        channels = 2 * wide
+    return _module(ifm, drawn.average(drawn.conv(out, channels, 100), size // 16))
+
+
+def shufflenet(size: int = 64) -> tvm.IRModule:
+    """ShuffleNetV2 for images of `size` x `size`: half of the channels pass a block, and then all are shuffled."""
+    drawn = _Layers()
+    ifm = relay.var("x", shape=(1, size, size, 3), dtype="int8")
+    out, channels = drawn.conv(ifm, 3, 24, kernel=3, stride=2), 24
+    out, height = relay.nn.max_pool2d(out, (3, 3), (2, 2), padding=(0, 0, 1, 1), layout="NHWC"), size // 4
+    for half, blocks in ((24, 4), (48, 8), (96, 4)):
+        for block in range(blocks):
+            if block:
+                halves = relay.split(out, 2, axis=3)
+                kept, inside = halves[0], halves[1]
+                inside = drawn.depthwise(drawn.conv(inside, half, half), half, 1)
+            else:
+                height //= 2
+                kept = drawn.conv(drawn.depthwise(out, channels, 2), channels, half)
+                inside = drawn.depthwise(drawn.conv(out, channels, half), half, 2)
+            out = relay.concatenate([kept, drawn.conv(inside, half, half)], axis=3)
+            out = relay.transpose(relay.reshape(out, (1, height, height, 2, half)), (0, 1, 2, 4, 3))
+            out, channels = relay.reshape(out, (1, height, height, 2 * half)), 2 * half
+    out = drawn.average(drawn.conv(out, channels, 256), height)
+    return _module(ifm, drawn.dense(relay.reshape(out, (1, 256)), 256, 10))
+
+
+def temporal(steps: int = 101, features: int = 40) -> tvm.IRModule:
+    """A temporal convolutional network: residual convolutions over time, dilated by 1 to 8."""
+    drawn = _Layers()
+    ifm = relay.var("x", shape=(1, 1, steps, features), dtype="int8")
+    out = drawn.conv(ifm, features, 32)
+    for block in range(6):
+        out = drawn.add(out, drawn.over_time(out, 32, 5, 1 << block % 4))
+    return _module(ifm, out)
+
+
 def _module(ifm: relay.Var, out: relay.Expr) -> tvm.IRModule:
     return relay.transform.InferType()(tvm.IRModule.from_expr(relay.Function([ifm], out)))
 
@@ -115,6 +184,34 @@ class _Layers:
             kernel_layout="HWOI",
         )
         return self._finished(out, channels, axis=3)
+
+    def over_time(self, ifm: relay.Expr, channels: int, kernel: int, dilation: int) -> relay.Expr:
+        out = relay.qnn.op.conv2d(
+            ifm,
+            self._weights((1, kernel, channels, channels)),
+            *self._sum_quantization(),
+            kernel_size=(1, kernel),
+            channels=channels,
+            dilation=(1, dilation),
+            padding=(0, kernel // 2 * dilation) * 2,
+            data_layout="NHWC",
+            kernel_layout="HWIO",
+        )
+        return self._finished(out, channels, axis=3)
+
+    def twice_as_large(self, ifm: relay.Expr, channels: int, filters: int) -> relay.Expr:
+        out = relay.qnn.op.conv2d_transpose(
+            ifm,
+            self._weights((channels, filters, 2, 2)),
+            *self._sum_quantization(),
+            strides=(2, 2),
+            channels=filters,
+            kernel_size=(2, 2),
+            data_layout="NHWC",
+            kernel_layout="IOHW",
+            out_dtype="int32",
+        )
+        return self._finished(out, filters, axis=3)
 
     def inverted_residual(self, ifm: relay.Expr, channels: int, inside: int, filters: int, stride: int) -> relay.Expr:
         out = ifm if inside == channels else self.conv(ifm, channels, inside)

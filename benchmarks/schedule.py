@@ -8,10 +8,11 @@ The second table: bytes that the DMA moves in `plan` and in `alone`; RAM with th
 same if regions had no scratch; code and tables of HWlib and of the regions, without weights, compiled for riscv32 ("-"
 without its tools); seconds of the processor for partitioning and building, and the planner's share of them.
 
-The third table, with --others alone: less local memory, slower DMAs, wider and larger networks, and on accelerators of
-random sizes --random regions of two to eight layers and networks of the forms of real ones: the median, the 95th
-percentile and the worst. `bytes` are those that the DMA moves over the least possible: weights, inputs and outputs
-once. `seconds` are what planning takes of one core. With --check the exit code is 1 if a goal is missed.
+The third table, with --others alone: less local memory, slower DMAs, wider and larger networks and other forms, and on
+accelerators of random sizes --random regions of two to eight layers and networks of the forms of real ones: the
+median, the 95th percentile and the worst. `bytes` are those that the DMA moves over the least possible: weights,
+inputs and outputs once. `seconds` are what planning takes of one core. With --check the exit code is 1 if a goal is
+missed.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from statistics import median
 
 import tvm
 from layer_by_layer import layer_by_layer
-from networks import mobilenet_v2, resnet8
+from networks import mobilenet_v2, resnet8, shufflenet, squeezenet, temporal, unet
 from plans import Compiled, alone, compiled, dma_bytes, least_bytes
 from random_networks import random_networks
 from soc_graphs import small_graphs
@@ -189,6 +190,9 @@ TIGHT = [small(f"{size} KiB", activation_memory=size * KIB) for size in (8, 16)]
 REAL = 4
 """The number of random small regions for each random network of the size of real ones."""
 
+FORMS = {"U-Net": unet, "SqueezeNet": squeezenet, "ShuffleNetV2": shufflenet, "temporal convolutions": temporal}
+"""Networks that move channels and pixels: by concatenations, transposed convolutions, shuffles and dilations."""
+
 LARGE = {"ram": 16 << 20, "flash": 64 << 20}
 """What large networks need beside the core; it does not change a region's cycles."""
 
@@ -205,6 +209,9 @@ def others(paths: Sequence[Path], count: int) -> Iterator[tuple[object, ...]]:
     yield row("ResNet-8, three times as wide", wide, {}, replace(SLOW["SMALL, DMA of 1"], **LARGE), 1.15)
     yield row("MobileNetV2", mobile, {}, replace(byoc_hw.SMALL, **LARGE), 1.15)
     yield row("MobileNetV2", mobile, {}, replace(byoc_hw.REFERENCE, **LARGE), 1.01)
+    for name, made in FORMS.items():
+        for accelerator, goal in ((byoc_hw.SMALL, 1.15), (byoc_hw.REFERENCE, 1.06)):
+            yield row(name, made(), {}, replace(accelerator, **LARGE), goal)
     yield from random_rows(small_graphs(count), "small regions")
     yield from random_rows(random_networks(count // REAL), "networks")
 

@@ -228,6 +228,36 @@ def test_channels_of_two_layers_are_stored_shuffled(pairs, stripes, pixels, tile
     assert plan.scratch_bytes == joined.ofm.nbytes * (1 + read)
 
 
+def test_a_half_that_is_copied_is_stored_shuffled_with_the_other_one():
+    """As ShuffleNetV2 has it: one half of the channels comes from the block before."""
+    samples = Samples()
+    first = samples.conv2d(samples.tensor((1, 6, 6, 8)), 16, (1, 1))
+    halves = [samples.slice(first.ofm, (0, 0, 0, at), (1, 6, 6, 8), (1, 1, 1, 1)) for at in (0, 8)]
+    conv = samples.conv2d(halves[1].ofm, 8, (3, 3), padding=(1, 1, 1, 1))
+    joined = samples.concat([halves[0].ofm, conv.ofm], 3)
+    apart = samples.reshape(joined.ofm, (1, 6, 6, 2, 8))
+    mixed = samples.transpose(apart.ofm, (0, 1, 2, 4, 3))
+    flat = samples.reshape(mixed.ofm, (1, 6, 6, 16))
+    last = samples.conv2d(flat.ofm, 4, (1, 1))
+    graph = graph_of([first.ifm], [first, *halves, conv, joined, apart, mixed, flat, last], [last.ofm])
+    plan = check(graph, accelerator())
+    assert choose(graph, accelerator()).stored == {4, 6}
+    assert not [step for call in plan.calls if call.index in (4, 6) for step in call.steps]
+
+
+def test_copies_store_only_channels_that_are_all_equally_far_apart():
+    samples = Samples()
+    first = samples.conv2d(samples.tensor((1, 6, 6, 8)), 16, (1, 1))
+    half = samples.slice(first.ofm, (0, 0, 0, 0), (1, 6, 6, 8), (1, 1, 1, 1))
+    apart = samples.reshape(half.ofm, (1, 6, 6, 2, 4))
+    mixed = samples.transpose(apart.ofm, (0, 1, 2, 4, 3))
+    graph = graph_of([first.ifm], [first, half, apart, mixed], [mixed.ofm])
+    unswapped = (False,) * len(map_layers(graph, accelerator()).swapped)
+    choices = Choices(unswapped, (Group(1),) * 4, (None,) * 4, stored=frozenset({3}))
+    with pytest.raises(PlanError, match=f"copies store all channels of {half.ofm.name} equally far apart"):
+        lay_out_region(graph, accelerator(), choices)
+
+
 def test_transpositions_one_after_the_other_are_stored_as_one():
     """The values of an attention: in heads, and transposed as a product reads them."""
     samples = Samples()
@@ -242,17 +272,17 @@ def test_transpositions_one_after_the_other_are_stored_as_one():
     assert plan.moved["spilled"] == plan.scratch_bytes == 0
 
 
-def test_the_output_of_a_transposition_is_stored_by_a_layer_with_jobs():
+def test_what_copies_transpose_is_not_stored_in_yet_another_order():
     samples = Samples()
     first = samples.conv2d(samples.tensor((1, 4, 4, 8)), 8, (1, 1))
-    resized = samples.resize(first.ofm, (0, 0, 1, 1, 2, 2, 3, 3), (0, 1, 2, 3))
-    turned = samples.transpose(resized.ofm, (0, 2, 1, 3))
+    apart = samples.transpose(first.ofm, (0, 2, 3, 1))
+    turned = samples.transpose(apart.ofm, (0, 2, 1, 3))
     last = samples.conv2d(turned.ofm, 8, (3, 3))
-    graph = graph_of([first.ifm], [first, resized, turned, last], [last.ofm])
-    choices = Choices((False,) * 4, (Group(1),) * 4, (None,) * 4, stored=frozenset({2}))
+    graph = graph_of([first.ifm], [first, apart, turned, last], [last.ofm])
     unswapped = (False,) * len(map_layers(graph, accelerator()).swapped)
-    with pytest.raises(PlanError, match=f"{resized.ofm.name} is not stored in another order by what makes it"):
-        lay_out_region(graph, accelerator(), replace(choices, swapped=unswapped))
+    choices = Choices(unswapped, (Group(1),) * 4, (None,) * 4, stored=frozenset({2}))
+    with pytest.raises(PlanError, match=f"{apart.ofm.name} is not stored in another order by what makes it"):
+        lay_out_region(graph, accelerator(), choices)
 
 
 def test_an_input_of_the_region_is_copied_into_a_concatenation():

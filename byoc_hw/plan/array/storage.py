@@ -347,8 +347,7 @@ def store_in_place(index: int, layer: Concat, whole: Storage, of: dict[Tensor, S
             continue
         if part is None or not part.makers or part.swapped or part.place(tensor) != dense_place(tensor):
             raise NotInPlace([index], f"{layer.name}: {tensor.name} is not one layer's output by itself")
-        copied = any(copies_only(mapping.layers[maker]) for maker in part.makers)
-        strange = copied and (rank != 4 or tensor.shape[0] != 1 or not _scattered(mapping.layers[part.makers[0]]))
+        strange = _copied(part, mapping) and not (_is_image(tensor) and _scattered(mapping.layers[part.makers[0]]))
         if strange or part.extents != extents(tensor) or tensor.bytes_of(1) != 1:
             raise NotInPlace([index], f"{layer.name}: {tensor.name} cannot be stored as a part of its output")
         part.joins.append(Join(whole, at))
@@ -356,19 +355,22 @@ def store_in_place(index: int, layer: Concat, whole: Storage, of: dict[Tensor, S
 
 
 def store_transposed(index: int, layer: Transpose, ifm: Storage, whole: Storage, mapping: Mapping) -> None:
-    """Let the input of a transposition be stored as its output, by the layer that makes it with jobs, also by way of
-    another such transposition; or by those that make the channels that it is put together of."""
+    """Let the input of a transposition be stored as its output, by the layer that makes it, also by way of another such
+    transposition; or by those that make the channels that it is put together of."""
     turned: Transposition | None = Transposition(layer.ifm.shape, layer.axes)
     image, parts = ifm.extents, list(_channels_of(ifm))
     if ifm.transposed is not None:
         turned, image = ifm.transposed.then(Transposition(layer.ifm.shape, layer.axes)), parts[0][0].extents
-    there = all(_stored_by_jobs(part, mapping) for part, _ in parts) and layer.ifm not in ifm.places
+    there = all(_stored_by_one(part, mapping) for part, _ in parts) and layer.ifm not in ifm.places
     found = spreads(turned, image) if there and parts and turned is not None and layer.ifm.bytes_of(1) == 1 else None
     if found is None:
         raise NotInPlace([index], f"{layer.name}: {layer.ifm.name} is not stored in another order by what makes it")
     for part, first in parts:
-        runs = (one.of_channels(first, first + part.extents[2]) for one in found)
-        part.spreads += [(whole, run.from_channel(first)) for run in runs if run is not None]
+        some = (one.of_channels(first, first + part.extents[2]) for one in found)
+        runs = [run.from_channel(first) for run in some if run is not None]
+        if _copied(part, mapping) and any((run.first, run.stop) != (0, part.extents[2]) for run in runs):
+            raise NotInPlace([index], f"{layer.name}: copies store all channels of {part.name} equally far apart")
+        part.spreads += [(whole, run) for run in runs]
         whole.parts.append(part)
     whole.transposed = turned
 
@@ -384,10 +386,20 @@ def _channels_of(ifm: Storage) -> Iterator[tuple[Storage, int]]:
         yield from ((part, join.at[2]) for part, join in joins)
 
 
-def _stored_by_jobs(part: Storage, mapping: Mapping) -> bool:
-    """Whether one layer makes all of a storage with jobs, as it lies in the model."""
-    copied = any(copies_only(mapping.layers[maker]) for maker in part.makers)
-    return len(part.makers) == 1 and not (copied or part.swapped or part.packing or part.places)
+def _stored_by_one(part: Storage, mapping: Mapping) -> bool:
+    """Whether one layer makes all of a storage as it lies in the model, and can store pixels that lie apart."""
+    if len(part.makers) != 1 or part.swapped or part.packing or part.places:
+        return False
+    return not _copied(part, mapping) or (_scattered(mapping.layers[part.makers[0]]) and _is_image(part.tensor))
+
+
+def _copied(part: Storage, mapping: Mapping) -> bool:
+    """Whether copies make a storage."""
+    return any(copies_only(mapping.layers[maker]) for maker in part.makers)
+
+
+def _is_image(tensor: Tensor) -> bool:
+    return len(tensor.shape) == 4 and tensor.shape[0] == 1
 
 
 def _spread_further(index: int, layer: Concat, tensor: Tensor, spread: Storage, join: Join) -> None:

@@ -11,6 +11,7 @@ from byoc_hw.integers import ceil_div
 from byoc_hw.plan.array.cost import copy_cycles
 from byoc_hw.plan.array.kinds import Window, copies_only
 from byoc_hw.plan.array.mapped import MappedGraph
+from byoc_hw.plan.array.packing import worth_packing_tiles
 from byoc_hw.plan.array.storage import can_tile, needs_all_of
 from byoc_hw.plan.array.tiling import Tiler, tile_geometry
 from byoc_hw.plan.array.weight_blocks import tile_cycles
@@ -93,6 +94,7 @@ class GroupForms:
         self._estimates, self._alike, self._known = estimates, alike, known
         self._accelerator, self._allowed = mapped.accelerator, mapped.accelerator.tuning
         self._layers, self._order, self._of = mapped.mapping.layers, estimates.order, mapped.storages.of
+        self._packed = mapped.mapping.rows.layers
         self._tight = mapped.shared(tight_layers)
         self._put_together = [one for one in mapped.storages.all if one.parts]
         self._always = frozenset(one.index for one in mapped.storages.all if one.joined or one.interleaved)
@@ -159,14 +161,18 @@ class GroupForms:
         if copies_only(self._layers[indices[0]]):
             return self._transposed(span)
         best = self._in_stripes(span, wanted)
-        if best is None and len(indices) == 1 and not span.used[-1]:
-            return self._tiled(span, wanted)
+        if len(indices) == 1 and not span.used[-1] and (best is None or self._packs_tiles(indices[0])):
+            best = min(filter(None, (best, self._tiled(span, wanted))), key=_cycles, default=None)
         if wanted.patches and len(indices) > 1 and span.tight:
             for patched in self._in_patches(span):
                 near = _SLOW if patched.outer else _NEAR
                 if not patched.summed and (best is None or best[0] > near * patched.least):
                     best = self._patches_of(patched, span, wanted, best)
         return best
+
+    def _packs_tiles(self, index: int) -> bool:
+        """Whether tiles with packed rows may take the array fewer cycles than stripes."""
+        return index not in self._packed and worth_packing_tiles(self._layers[index], self._accelerator)
 
     def _height(self, span: GroupSpan) -> int:
         """The rows that stripes cut."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from heapq import nsmallest
-from itertools import chain
+from itertools import chain, product
 from math import inf
 
 from byoc_hw.accelerator import Accelerator
@@ -259,9 +259,12 @@ def placements(mapped: MappedGraph) -> Iterator[MappedGraph]:
     exits = frozenset(index for index in moved.keys() - joins if layers[index].ofm in mapped.graph.outputs)
     turned = stored_transposed(mapped)
     seen: set[tuple[frozenset[int], frozenset[int]]] = {(frozenset(), frozenset())}
-    for share in _SHARES if mapped.accelerator.tuning.hold and (moved or turned) else ():
+    slices = moved.keys() - joins - exits
+    for read, share in product((slices, *([frozenset[int]()] if slices and turned else [])), _SHARES):
+        if not (mapped.accelerator.tuning.hold and (moved or turned)):
+            break
         small = frozenset(index for index in joins if layers[index].ofm.nbytes <= share * memory)
-        one = _placed(mapped, small | (moved.keys() - joins - exits), joins - small | exits | turned)
+        one = _placed(mapped, small | read, joins - small | exits | turned)
         found = one.mapping.placed, one.mapping.stored
         if found not in seen:
             seen.add(found)
