@@ -21,7 +21,7 @@ def project():
     """Two convolutions; the second one has a stride that no accelerator takes."""
     first, second = (
         Conv(filters=16),
-        Conv(channels=16, filters=4, strides=(3, 3), padding=(0, 0, 0, 0)),
+        Conv(channels=16, filters=4, strides=(4, 4), padding=(0, 0, 0, 0)),
     )
     x = variable(first.ifm_shape)
     mod = module(second.expr(first.expr(x)), x)
