@@ -32,6 +32,9 @@ LONGEST = 4
 _FURTHER = 3
 """How many numbers of stripes are tried beyond the smallest that fits."""
 
+_CLEARLY = 1.25
+"""How much faster tiles of a layer are by estimate where they are taken in place of stripes."""
+
 _TILE_SHARES = ((2, 2), (1, 2), (1, 1))
 """Tiles, and blocks of weights, that have room at a time: both are copied beside the jobs, weights alone, or none."""
 
@@ -162,7 +165,9 @@ class GroupForms:
             return self._transposed(span)
         best = self._in_stripes(span, wanted)
         if len(indices) == 1 and not span.used[-1] and (best is None or self._packs_tiles(indices[0])):
-            best = min(filter(None, (best, self._tiled(span, wanted))), key=_cycles, default=None)
+            tiled = self._tiled(span, wanted)
+            if best is None or (tiled is not None and tiled[0] * _CLEARLY < best[0]):
+                best = tiled
         if wanted.patches and len(indices) > 1 and span.tight:
             for patched in self._in_patches(span):
                 near = _SLOW if patched.outer else _NEAR
