@@ -258,6 +258,33 @@ def test_copies_store_only_channels_that_are_all_equally_far_apart():
         lay_out_region(graph, accelerator(), choices)
 
 
+def shuffled(samples, copied):
+    """Two halves of channels, of which one may be copied, shuffled: what is made, and the layers."""
+    first = samples.conv2d(samples.tensor((1, 6, 6, 8)), 16, (1, 1))
+    half = samples.slice(first.ofm, (0, 0, 0, 0), (1, 6, 6, 8), (1, 1, 1, 1))
+    parts = [half if copied else samples.conv2d(first.ofm, 8, (1, 1)), samples.conv2d(first.ofm, 8, (1, 1))]
+    joined = samples.concat([part.ofm for part in parts], 3)
+    apart = samples.reshape(joined.ofm, (1, 6, 6, 2, 8))
+    mixed = samples.transpose(apart.ofm, (0, 1, 2, 4, 3))
+    flat = samples.reshape(mixed.ofm, (1, 6, 6, 16))
+    return flat.ofm, [first, *parts, joined, apart, mixed, flat]
+
+
+@pytest.mark.parametrize("copied", [False, True])
+@pytest.mark.parametrize("kind", ["transposed again", "put together"])
+def test_what_is_stored_shuffled_is_copied_where_it_lies_in_yet_another_order(copied, kind):
+    samples = Samples()
+    made, layers = shuffled(samples, copied)
+    if kind == "transposed again":
+        layers.append(samples.transpose(made, (0, 2, 1, 3)))
+    else:
+        layers.append(samples.concat([made, layers[0].ofm], 3))
+    layers.append(samples.conv2d(layers[-1].ofm, 4, (1, 1)))
+    graph = graph_of([layers[0].ifm], layers, [layers[-1].ofm])
+    check(graph, accelerator())
+    check(graph, accelerator(activations=4096))
+
+
 def test_transpositions_one_after_the_other_are_stored_as_one():
     """The values of an attention: in heads, and transposed as a product reads them."""
     samples = Samples()

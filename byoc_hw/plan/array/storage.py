@@ -343,7 +343,7 @@ def store_in_place(index: int, layer: Concat, whole: Storage, of: dict[Tensor, S
         at = {rank - 1: (0, 0, before), rank - 2: (0, before, 0)}.get(layer.axis, (before * rows, 0, 0))
         before += tensor.shape[layer.axis]
         if part is not None and part.transposed is not None:
-            _spread_further(index, layer, tensor, part, Join(whole, at))
+            _spread_further(index, layer, tensor, part, Join(whole, at), mapping)
             continue
         if part is None or not part.makers or part.swapped or part.place(tensor) != dense_place(tensor):
             raise NotInPlace([index], f"{layer.name}: {tensor.name} is not one layer's output by itself")
@@ -359,26 +359,33 @@ def store_transposed(index: int, layer: Transpose, ifm: Storage, whole: Storage,
     transposition; or by those that make the channels that it is put together of."""
     turned: Transposition | None = Transposition(layer.ifm.shape, layer.axes)
     image, parts = ifm.extents, list(_channels_of(ifm))
-    if ifm.transposed is not None:
+    if ifm.transposed is not None and parts:
         turned, image = ifm.transposed.then(Transposition(layer.ifm.shape, layer.axes)), parts[0][0].extents
-    there = all(_stored_by_one(part, mapping) for part, _ in parts) and layer.ifm not in ifm.places
-    found = spreads(turned, image) if there and parts and turned is not None and layer.ifm.bytes_of(1) == 1 else None
+    there = parts and all(_stored_by_one(part, mapping) for part, _ in parts) and layer.ifm not in ifm.places
+    found = spreads(turned, image) if there and turned is not None and layer.ifm.bytes_of(1) == 1 else None
     if found is None:
         raise NotInPlace([index], f"{layer.name}: {layer.ifm.name} is not stored in another order by what makes it")
     for part, first in parts:
         some = (one.of_channels(first, first + part.extents[2]) for one in found)
-        runs = [run.from_channel(first) for run in some if run is not None]
-        if _copied(part, mapping) and any((run.first, run.stop) != (0, part.extents[2]) for run in runs):
-            raise NotInPlace([index], f"{layer.name}: copies store all channels of {part.name} equally far apart")
-        part.spreads += [(whole, run) for run in runs]
-        whole.parts.append(part)
+        _spread(index, layer, part, whole, [run.from_channel(first) for run in some if run is not None], mapping)
     whole.transposed = turned
+
+
+def _spread(index: int, layer: Layer, part: Storage, whole: Storage, runs: Sequence[Spread], mapping: Mapping) -> None:
+    """Let a part be stored in another storage, run by run."""
+    if _copied(part, mapping) and any((run.first, run.stop) != (0, part.extents[2]) for run in runs):
+        raise NotInPlace([index], f"{layer.name}: copies store all channels of {part.name} equally far apart")
+    part.spreads += [(whole, run) for run in runs]
+    whole.parts.append(part)
 
 
 def _channels_of(ifm: Storage) -> Iterator[tuple[Storage, int]]:
     """The storages that have the channels of one, and the first channel of each; none where these lie otherwise."""
-    if not ifm.parts or ifm.transposed is not None:
-        yield from [(part, 0) for part in ifm.parts or [ifm] if len(ifm.parts) < 2]
+    if not ifm.parts:
+        yield ifm, 0
+        return
+    if ifm.transposed is not None:
+        yield from [(part, 0) for part in ifm.parts] if len(ifm.parts) == 1 else []
         return
     joins = [(part, join) for part in dict.fromkeys(ifm.parts) for join in part.joins if join.whole is ifm]
     whole = len(joins) == len(ifm.parts)
@@ -402,16 +409,17 @@ def _is_image(tensor: Tensor) -> bool:
     return len(tensor.shape) == 4 and tensor.shape[0] == 1
 
 
-def _spread_further(index: int, layer: Concat, tensor: Tensor, spread: Storage, join: Join) -> None:
+def _spread_further(index: int, layer: Concat, tensor: Tensor, spread: Storage, join: Join, mapping: Mapping) -> None:
     """Let what is stored as the output of a transposition be stored as a part of a concatenation as well."""
     whole, image = join.whole, extents(layer.ofm)
     for part in dict.fromkeys(spread.parts):
+        runs = list[Spread]()
         for one in [one for there, one in part.spreads if there is spread]:
             found = spread_within(one, part.extents[:2], extents(tensor), image, join.at)
             if found is None or image != whole.extents:
                 raise NotInPlace([index], f"{layer.name}: {tensor.name} cannot be stored as a part of its output")
-            part.spreads += [(whole, two) for two in found]
-        whole.parts.append(part)
+            runs += found
+        _spread(index, layer, part, whole, runs, mapping)
 
 
 def _forget_unread(found: list[Storage]) -> None:

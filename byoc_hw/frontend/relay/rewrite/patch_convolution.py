@@ -15,8 +15,6 @@ becomes, where the accelerator lacks such strides, as for the patches that visio
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import tvm
 from tvm import relay
@@ -24,8 +22,9 @@ from tvm import relay
 from byoc_hw.frontend.relay.compose import called_with, on_main, rebuild_calls
 from byoc_hw.frontend.relay.match import users_of
 from byoc_hw.frontend.relay.read import constant, is_static, padding, pair
+from byoc_hw.frontend.relay.rewrite.requantized_sum import RequantizedSum, requantized_sum
 from byoc_hw.frontend.relay.session import Session
-from byoc_hw.frontend.relay.sources import operator_name, operator_names, with_span
+from byoc_hw.frontend.relay.sources import operator_names, with_span
 from byoc_hw.frontend.relay.table import offloads
 
 
@@ -57,22 +56,8 @@ def patch_convolutions(session: Session) -> tvm.transform.Pass:
     return on_main(rewritten, "PatchConvolutions")
 
 
-@dataclass(frozen=True)
-class _Patches:
-    """A convolution of patches with what follows it: `conv`, perhaps `bias`, and `requantize`."""
-
-    conv: relay.Call
-    bias: relay.Call | None
-    requantize: relay.Call
-
-    @property
-    def inside(self) -> list[relay.Call]:
-        """The calls whose results must have no other reader."""
-        return [self.conv] if self.bias is None else [self.bias, self.conv]
-
-    @property
-    def layout(self) -> str:
-        return str(self.conv.attrs.data_layout)
+class _Patches(RequantizedSum):
+    """A convolution of patches with what follows it."""
 
     def pixels(self, ifm: relay.Expr) -> relay.Expr:
         """The values of each window as the channels of a pixel."""
@@ -120,12 +105,10 @@ class _Patches:
 
 def _read(call: relay.Call) -> _Patches | None:
     """The convolution of patches that a requantize ends; None for any other call."""
-    if operator_name(call) != "qnn.requantize" or not isinstance(call.args[0], relay.Call):
+    read = requantized_sum(call, "qnn.conv2d")
+    if read is None:
         return None
-    bias = call.args[0] if operator_name(call.args[0]) in ("nn.bias_add", "add") else None
-    conv = call.args[0] if bias is None else bias.args[0]
-    if not isinstance(conv, relay.Call) or operator_name(conv) != "qnn.conv2d":
-        return None
+    conv = read.conv
     attrs, ifm = conv.attrs, conv.args[0].checked_type
     plain = (
         (str(attrs.data_layout), str(attrs.kernel_layout)) in (("NHWC", "HWIO"), ("NCHW", "OIHW"))
@@ -139,4 +122,4 @@ def _read(call: relay.Call) -> _Patches | None:
         and conv.checked_type.dtype == "int32"
         and is_static(ifm)
     )
-    return _Patches(conv, bias, call) if plain else None
+    return _Patches(conv, read.bias, call) if plain else None

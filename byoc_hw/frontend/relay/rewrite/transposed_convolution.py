@@ -31,6 +31,7 @@ from byoc_hw.frontend.relay.compose import called_with, on_main, rebuild_calls
 from byoc_hw.frontend.relay.dead import dead_channels
 from byoc_hw.frontend.relay.match import users_of
 from byoc_hw.frontend.relay.read import constant, is_static, padding, pair
+from byoc_hw.frontend.relay.rewrite.requantized_sum import RequantizedSum, requantized_sum
 from byoc_hw.frontend.relay.session import Session
 from byoc_hw.frontend.relay.sources import operator_name, operator_names, with_span
 from byoc_hw.frontend.relay.table import offloads
@@ -102,22 +103,8 @@ def _axis(kernel: int, stride: int, before: int, ifm: int, ofm: int) -> _Axis:
     return _Axis(stride, blocks, -first, blocks - ifm + last, last - first + 1, weights)
 
 
-@dataclass(frozen=True)
-class _Transposed:
-    """A transposed convolution with what follows it: `conv`, perhaps `bias`, and `requantize`."""
-
-    conv: relay.Call
-    bias: relay.Call | None
-    requantize: relay.Call
-
-    @property
-    def inside(self) -> list[relay.Call]:
-        """The calls whose results must have no other reader."""
-        return [self.conv] if self.bias is None else [self.bias, self.conv]
-
-    @property
-    def layout(self) -> str:
-        return str(self.conv.attrs.data_layout)
+class _Transposed(RequantizedSum):
+    """A transposed convolution with what follows it."""
 
     @property
     def channel_axis(self) -> int:
@@ -216,13 +203,10 @@ class _Transposed:
 
 def _read(call: relay.Call) -> _Transposed | None:
     """The transposed convolution that a requantize ends, None for any other call or one that has no such form."""
-    if operator_name(call) != "qnn.requantize" or not isinstance(call.args[0], relay.Call):
+    read = requantized_sum(call, "qnn.conv2d_transpose")
+    if read is None:
         return None
-    bias = call.args[0] if operator_name(call.args[0]) in ("nn.bias_add", "add") else None
-    conv = call.args[0] if bias is None else bias.args[0]
-    if not isinstance(conv, relay.Call) or operator_name(conv) != "qnn.conv2d_transpose":
-        return None
-    found = _Transposed(conv, bias, call)
+    found, conv, bias = _Transposed(read.conv, read.bias, call), read.conv, read.bias
     constants = (*conv.args[1:], *call.args[1:], *(() if bias is None else bias.args[1:]))
     if not all(isinstance(value, relay.Constant) for value in constants) or not _is_plain(conv, call):
         return None
