@@ -23,54 +23,6 @@ MOST_RUNS = 512
 """The most runs of channels of a pixel: each of them is a copy."""
 
 
-class Transposition(NamedTuple):
-    """Elements in another order: `axes[i]` is the dimension of the input that dimension i of the output is."""
-
-    shape: tuple[int, ...]
-    axes: tuple[int, ...]
-
-    def then(self, other: Transposition) -> Transposition | None:
-        """Both, one after the other, of which the second takes the elements in any dimensions; None where no dimensions
-        are those of both."""
-        made = tuple(self.shape[axis] for axis in self.axes)
-        parts = _parts_of_both(made, other.shape)
-        if parts is None:
-            return None
-        read = [part for axis in range(len(made)) for part in parts if part.first == self.axes.index(axis)]
-        written = [part for axis in other.axes for part in parts if part.second == axis]
-        return Transposition(tuple(part.size for part in read), tuple(map(read.index, written)))
-
-
-class _Part(NamedTuple):
-    """Elements that are part of a dimension of one shape, and of one of another shape."""
-
-    size: int
-    first: int
-    second: int
-    inside: int  # elements from one index to the next
-
-
-def _parts_of_both(one: tuple[int, ...], other: tuple[int, ...]) -> list[_Part] | None:
-    """The dimensions of which both shapes are made, in order; None if there are none."""
-    found, inside = list[_Part](), 1
-    left, places = [list(one), list(other)], [len(one) - 1, len(other) - 1]
-    while max(places) >= 0:
-        for shape, side in zip(left, (0, 1), strict=True):
-            while places[side] >= 0 and shape[places[side]] == 1:
-                places[side] -= 1
-        if min(places) < 0:
-            break
-        sizes = [shape[place] for shape, place in zip(left, places, strict=True)]
-        size = min(sizes)
-        if max(sizes) % size:
-            return None
-        found.append(_Part(size, places[0], places[1], inside))
-        inside *= size
-        for shape, place in zip(left, places, strict=True):
-            shape[place] //= size
-    return found[::-1]
-
-
 class Spread(NamedTuple):
     """Where a run of channels, from the `first` one to `stop`, not included, lies in another tensor: byte `offset` for
     the first one of the first pixel, and bytes from one row, pixel and channel to the next."""
@@ -117,11 +69,11 @@ class _Dimension(NamedTuple):
     outer: int  # and in the output
 
 
-def spreads(turned: Transposition, image: Extents) -> list[Spread] | None:
+def spreads(turned: Permutation, image: Extents) -> list[Spread] | None:
     """Where a transposition puts the channels of the pixels of an image, whose elements it takes as they lie; None
     where rows or columns come to lie at several distances, or runs are too many."""
     _, width, channels = image
-    shape, outer = turned.shape, Permutation(*turned).output_strides
+    shape, outer = turned.shape, turned.output_strides
     rows, columns, depths = list[_Dimension](), list[_Dimension](), list[_Dimension]()
     whole = map(_Dimension, shape, dense_strides(shape), outer)
     halved = (half for dimension in whole for half in _cut(dimension, width * channels))
@@ -153,7 +105,7 @@ def spreads(turned: Transposition, image: Extents) -> list[Spread] | None:
 
 def saves_copies(layer: Transpose, image: Extents, accelerator: Accelerator) -> bool:
     """Whether storing an image as the output of a transposition takes the DMA less than all copies of that."""
-    found = spreads(Transposition(layer.ifm.shape, layer.axes), image)
+    found = spreads(Permutation(layer.ifm.shape, layer.axes), image)
     if found is None:
         return False
     moves = (move for one in found for move in one.of_rows(*image))

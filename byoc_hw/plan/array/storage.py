@@ -13,8 +13,8 @@ from byoc_hw.graph import Concat, Graph, Layer, Slice, Transpose
 from byoc_hw.plan.array.kinds import Alias, CopiesOnly, Product, Run, Window, copies_only, geometry
 from byoc_hw.plan.array.mapping import Mapping
 from byoc_hw.plan.array.packing import Packing
-from byoc_hw.plan.array.spread import Spread, Transposition, spread_within, spreads
-from byoc_hw.plan.array.transfers import dense_strides
+from byoc_hw.plan.array.spread import Spread, spread_within, spreads
+from byoc_hw.plan.array.transfers import Permutation, dense_strides
 from byoc_hw.plan.array.window import Extents, Place, dense_place, extents
 from byoc_hw.tensor import Tensor
 
@@ -73,7 +73,7 @@ class Storage:
     parts: list[Storage] = field(default_factory=list)
     joins: list[Join] = field(default_factory=list)
     spreads: list[tuple[Storage, Spread]] = field(default_factory=list)
-    transposed: Transposition | None = None
+    transposed: Permutation | None = None
     taken: Join | None = None
     exits: list[Storage] = field(default_factory=list)
     gathered: list[tuple[Storage, Join]] = field(default_factory=list)
@@ -357,10 +357,10 @@ def store_in_place(index: int, layer: Concat, whole: Storage, of: dict[Tensor, S
 def store_transposed(index: int, layer: Transpose, ifm: Storage, whole: Storage, mapping: Mapping) -> None:
     """Let the input of a transposition be stored as its output, by the layer that makes it, also by way of another such
     transposition; or by those that make the channels that it is put together of."""
-    turned: Transposition | None = Transposition(layer.ifm.shape, layer.axes)
+    turned: Permutation | None = Permutation(layer.ifm.shape, layer.axes)
     image, parts = ifm.extents, list(_channels_of(ifm))
     if ifm.transposed is not None and parts:
-        turned, image = ifm.transposed.then(Transposition(layer.ifm.shape, layer.axes)), parts[0][0].extents
+        turned, image = ifm.transposed.then(Permutation(layer.ifm.shape, layer.axes)), parts[0][0].extents
     there = parts and all(_stored_by_one(part, mapping) for part, _ in parts) and layer.ifm not in ifm.places
     found = spreads(turned, image) if there and turned is not None and layer.ifm.bytes_of(1) == 1 else None
     if found is None:

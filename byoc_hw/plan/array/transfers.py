@@ -124,6 +124,47 @@ class Permutation:
         strides = dense_strides(tuple(self.shape[axis] for axis in self.axes))
         return tuple(strides[self.axes.index(dimension)] for dimension in range(len(self.shape)))
 
+    def then(self, other: Permutation) -> Permutation | None:
+        """Both, one after the other, of which the second takes the bytes in any dimensions; None where no dimensions
+        are those of both."""
+        made = tuple(self.shape[axis] for axis in self.axes)
+        parts = _parts_of_both(made, other.shape)
+        if parts is None:
+            return None
+        read = [part for axis in range(len(made)) for part in parts if part.first == self.axes.index(axis)]
+        written = [part for axis in other.axes for part in parts if part.second == axis]
+        return Permutation(tuple(part.size for part in read), tuple(map(read.index, written)))
+
+
+class _Part(NamedTuple):
+    """Elements that are part of a dimension of one shape, and of one of another shape."""
+
+    size: int
+    first: int
+    second: int
+    inside: int  # elements from one index to the next
+
+
+def _parts_of_both(one: tuple[int, ...], other: tuple[int, ...]) -> list[_Part] | None:
+    """The dimensions of which both shapes are made, in order; None if there are none."""
+    found, inside = list[_Part](), 1
+    left, places = [list(one), list(other)], [len(one) - 1, len(other) - 1]
+    while max(places) >= 0:
+        for shape, side in zip(left, (0, 1), strict=True):
+            while places[side] >= 0 and shape[places[side]] == 1:
+                places[side] -= 1
+        if min(places) < 0:
+            break
+        sizes = [shape[place] for shape, place in zip(left, places, strict=True)]
+        size = min(sizes)
+        if max(sizes) % size:
+            return None
+        found.append(_Part(size, places[0], places[1], inside))
+        inside *= size
+        for shape, place in zip(left, places, strict=True):
+            shape[place] //= size
+    return found[::-1]
+
 
 def canonical(shape: tuple[int, ...], axes: tuple[int, ...], itemsize: int = 1) -> Permutation:
     """The same reordering with the fewest dimensions.

@@ -36,9 +36,9 @@ def choices_nearby(space: SearchSpace, found: Layout) -> Iterator[Choices]:
 
 
 def choices_by_kind(found: Layout, *, bands: bool = True) -> Iterator[NearbyChoices]:
-    """Choices near those of a plan, or of one like it: all weights in smaller blocks, concatenations that are stored
-    part by part, layers in tiles and `bands` of rows that take the array fewer cycles, then those of groups, by what
-    they promise. Other bands come last."""
+    """Choices near those of a plan, or of one like it: all weights in smaller blocks, concatenations and
+    transpositions that are stored by what makes their inputs, layers in tiles and `bands` of rows that take the array
+    fewer cycles, then those of groups, by what they promise. Other bands come last."""
     yield from (_all_cuts, _stored, _in_tiles)
     if bands:
         yield partial(_bands, faster=True)

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from byoc_hw.plan.array.spread import MOST_RUNS, Transposition, spread_within, spreads
-from byoc_hw.plan.array.transfers import Box
+from byoc_hw.plan.array.spread import MOST_RUNS, spread_within, spreads
+from byoc_hw.plan.array.transfers import Box, Permutation
 
 
 def stored(found, image, size):
@@ -37,7 +37,7 @@ def transpositions(draw):
 @settings(max_examples=200)
 def test_runs_of_channels_lie_where_the_transposition_puts_them(drawn):
     shape, axes, image = drawn
-    found = spreads(Transposition(shape, axes), image)
+    found = spreads(Permutation(shape, axes), image)
     if found is not None:
         wanted = np.arange(np.prod(shape)).reshape(shape).transpose(axes).ravel()
         np.testing.assert_array_equal(stored(found, image, wanted.size), wanted)
@@ -55,7 +55,7 @@ def test_runs_of_channels_lie_where_the_transposition_puts_them(drawn):
     ],
 )
 def test_there_is_a_run_for_channels_that_are_equally_far_apart(shape, axes, image, runs):
-    assert len(spreads(Transposition(shape, axes), image)) == runs
+    assert len(spreads(Permutation(shape, axes), image)) == runs
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_there_is_a_run_for_channels_that_are_equally_far_apart(shape, axes, ima
     ],
 )
 def test_what_lies_at_several_distances_or_in_too_many_runs_is_not_stored_so(shape, axes, image):
-    assert spreads(Transposition(shape, axes), image) is None
+    assert spreads(Permutation(shape, axes), image) is None
 
 
 @given(
@@ -81,7 +81,7 @@ def test_pixels_from_channels_lie_in_a_larger_tensor(sizes, before, behind):
     shape = rows, columns, down, along, channels
     part = rows * down, columns * along, channels
     whole = tuple(map(sum, zip(before, part, behind, strict=True)))
-    found = spreads(Transposition(shape, (0, 2, 1, 3, 4)), (rows, columns, down * along * channels))
+    found = spreads(Permutation(shape, (0, 2, 1, 3, 4)), (rows, columns, down * along * channels))
     inside = [two for one in found for two in spread_within(one, (rows, columns), part, whole, before)]
     box = tuple(slice(at, at + size) for at, size in zip(before, part, strict=True))
     wanted = np.full(whole, -1)
@@ -92,7 +92,7 @@ def test_pixels_from_channels_lie_in_a_larger_tensor(sizes, before, behind):
 
 def test_rows_that_are_put_one_behind_the_other_lie_at_several_distances_in_a_wider_tensor():
     """Two rows of three pixels in one row of four: the second one begins in the middle."""
-    (one,) = spreads(Transposition((2, 3, 4), (0, 1, 2)), (2, 3, 4))
+    (one,) = spreads(Permutation((2, 3, 4), (0, 1, 2)), (2, 3, 4))
     assert spread_within(one, (2, 3), (3, 2, 4), (3, 2, 8), (0, 0, 4)) is None
     assert spread_within(one, (2, 3), (2, 3, 4), (2, 5, 8), (0, 1, 4)) is not None
 
@@ -102,7 +102,7 @@ def test_the_copies_of_boxes_are_those_of_the_whole(rows, columns, channels, dat
     """Of tiles, and of pixels in a row, dense or with rows apart."""
     image = rows, columns, channels
     axes = data.draw(st.sampled_from([(2, 0, 1), (0, 2, 1), (0, 1, 2)]))
-    found = spreads(Transposition(image, axes), image)
+    found = spreads(Permutation(image, axes), image)
     values, wanted = np.arange(np.prod(image)).reshape(image), stored(found, image, int(np.prod(image)))
     in_line = data.draw(st.booleans())
     sizes = (1, rows * columns, channels) if in_line else image
@@ -125,12 +125,12 @@ def test_the_copies_of_boxes_are_those_of_the_whole(rows, columns, channels, dat
 @settings(max_examples=200)
 def test_two_transpositions_are_one(drawn, other, same):
     """Where both shapes are made of the same dimensions."""
-    one = Transposition(*drawn[:2])
+    one = Permutation(*drawn[:2])
     made = np.arange(np.prod(one.shape)).reshape(one.shape).transpose(one.axes)
     shape = made.shape if same else other[0]
     if np.prod(shape) != made.size:
         return
-    then = Transposition(shape, tuple(reversed(range(len(shape)))))
+    then = Permutation(shape, tuple(reversed(range(len(shape)))))
     both = one.then(then)
     assert both is not None or not same
     if both is not None:
@@ -140,9 +140,9 @@ def test_two_transpositions_are_one(drawn, other, same):
 
 
 def test_heads_that_are_transposed_are_one_transposition():
-    heads = Transposition((1, 49, 2, 32), (0, 2, 1, 3))
-    assert heads.then(Transposition((2, 49, 32), (0, 2, 1))) == ((49, 2, 32), (1, 2, 0))
+    heads = Permutation((1, 49, 2, 32), (0, 2, 1, 3))
+    assert heads.then(Permutation((2, 49, 32), (0, 2, 1))) == Permutation((49, 2, 32), (1, 2, 0))
 
 
 def test_dimensions_that_overlap_are_not_one():
-    assert Transposition((6, 4), (1, 0)).then(Transposition((3, 8), (1, 0))) is None
+    assert Permutation((6, 4), (1, 0)).then(Permutation((3, 8), (1, 0))) is None
