@@ -9,7 +9,8 @@ from math import prod
 
 import numpy as np
 
-from byoc_hw.graph import Conv2d, Dense, DepthwiseConv2d, Graph, Layer, Pool2d
+from byoc_hw.graph import Conv2d, Dense, DepthwiseConv2d, Graph, Layer, Pool2d, Reshape
+from byoc_hw.plan.array.cost import is_pointwise
 from byoc_hw.plan.array.kinds import Run, Window, geometry
 from byoc_hw.plan.array.transfers import dense_strides
 from byoc_hw.plan.array.window import extents
@@ -24,7 +25,8 @@ Range = tuple[int, int]
 class Piece:
     """Indices from `start` on of dimension `axis` of a tensor: where a part's input or output lies.
 
-    Of one that is `flat`, dimension 1 has all pixels in the order of the array, and dimension 2 one.
+    Of one that is `flat`, dimension 1 has all pixels in the order of the array, and dimension 3 the channels, of any
+    tensor.
     """
 
     tensor: Tensor
@@ -38,7 +40,8 @@ class PartCut:
     """Consecutive layers of a region, by index, that one accelerator runs: `lane` is its index.
 
     With `rows` only the indices of dimension `axis` of the last layer's output in this range, and of the layers before
-    it what that needs: rows, columns or channels. A single pointwise layer may be `flat`: its rows are pixels.
+    it what that needs: rows, columns or channels. Layers that compute each pixel from the same one of their inputs may
+    be `flat`: their rows are pixels. Only a single convolution of these is cut along channels as well.
     """
 
     lane: int
@@ -95,7 +98,7 @@ class Region:
     def part(self, cut: PartCut, name: str) -> CutGraph | None:
         """The graph of a part; None for rows of layers that cannot be cut so."""
         if cut.flat:
-            return self._flat(cut, name)
+            return self._pixels(cut, name) if cut.axis == 1 and cut.rows else self._flat(cut, name)
         if cut.rows is not None:
             return self._rows(cut, name)
         layers = [self.graph.layers[index] for index in cut.layers]
@@ -143,6 +146,22 @@ class Region:
                 outputs.insert(0, ofm)
         return CutGraph(Graph(name, _read(layers), tuple(outputs), tuple(layers)), cut, views)
 
+    def _pixels(self, cut: PartCut, name: str) -> CutGraph:
+        """Some pixels of layers that compute each pixel from the same one of their inputs."""
+        assert cut.rows is not None
+        start, stop = cut.rows
+        pieces: dict[Tensor, Tensor] = {}
+        layers = []
+        for index in cut.layers:
+            layer = self.graph.layers[index]
+            for tensor in (*layer.inputs, layer.ofm):
+                pieces.setdefault(tensor, _pixels_of(tensor, start, stop))
+            layers.append(layer.on([pieces[tensor] for tensor in layer.inputs], pieces[layer.ofm]))
+        leaving = (self.graph.layers[index].ofm for index in cut.layers)
+        outputs = tuple(pieces[ofm] for ofm in leaving if self.leaves(ofm, cut.layers))
+        views = {piece: Piece(tensor, 1, start, flat=True) for tensor, piece in pieces.items()}
+        return CutGraph(Graph(name, _read(layers), outputs, tuple(layers)), cut, views)
+
     def _flat(self, cut: PartCut, name: str) -> CutGraph | None:
         layer = self.graph.layers[cut.layers[0]]
         ifm, ofm = _flattened(layer.ifm), _flattened(layer.ofm)
@@ -164,6 +183,34 @@ def _share(rows: Range, extent: int, tensor: Tensor, axis: int) -> Range | None:
     if any(index % extent for index in scaled) or scaled[0] == scaled[1]:
         return None
     return scaled[0] // extent, scaled[1] // extent
+
+
+def _pixels_of(tensor: Tensor, start: int, stop: int) -> Tensor:
+    """Some pixels of a tensor of any rank, one behind the other."""
+    if len(tensor.shape) == 4:
+        return _piece(_flattened(tensor), 1, start, stop)
+    *others, _, channels = tensor.shape
+    return _piece(replace(tensor, shape=(*(1 for _ in others), pixels_in(tensor), channels)), len(others), start, stop)
+
+
+def pixels_in(tensor: Tensor) -> int:
+    """The pixels of a tensor of any rank."""
+    return prod(tensor.shape[:-1])
+
+
+def by_pixels(layer: Layer) -> bool:
+    """Whether a layer computes each pixel of its output from the same one of its inputs, and can be cut between any two
+    of them: convolutions and dense layers of single pixels, reshapes that leave pixels as they are, and element-wise
+    layers whose tensors have no rows of pixels."""
+    shapes = {tensor.shape for tensor in (*layer.inputs, layer.ofm)}
+    if any(tensor.data is not None for tensor in layer.inputs) or min(map(len, shapes)) < 2:
+        return False
+    if isinstance(layer, Reshape):
+        return len({shape[-1] for shape in shapes}) == 1
+    form = geometry(layer)
+    if isinstance(form, Run):
+        return len(shapes) == 1 and len(layer.ofm.shape) != 4 and form.each in (1, layer.ofm.shape[-1])
+    return is_pointwise(layer)
 
 
 def _flattened(tensor: Tensor) -> Tensor:
@@ -242,10 +289,8 @@ def _read(layers: Sequence[Layer]) -> tuple[Tensor, ...]:
 
 def place_of(view: Piece, swapped: bool) -> int:
     """The first byte of a view in its tensor, which lies with height and width exchanged if `swapped`."""
-    if len(view.tensor.shape) != 4:
-        return view.tensor.bytes_of(view.start)
     height, width, channels = extents(view.tensor)
-    if view.axis == 3:
+    if view.axis == 3 or not (view.flat or len(view.tensor.shape) == 4):
         return view.tensor.bytes_of(view.start)
     other = height if (view.axis == 2 and swapped) else width if view.axis == 1 else 1
     return view.tensor.bytes_of(view.start * (1 if view.flat else other) * channels)
@@ -256,7 +301,9 @@ def boxes_of_piece(view: Piece, shape: tuple[int, ...], swapped: bool) -> tuple[
     whole = dense_strides(view.tensor.shape)
     if not view.flat:
         return (ElementBox(view.start * whole[view.axis], shape, whole),)
-    height, width, _ = extents(view.tensor)
+    height, width, channels = extents(view.tensor)
+    if len(whole) != 4:
+        return (ElementBox(view.start * channels, shape, dense_strides(shape)),)
     _, row, pixel, _ = whole
     length, along, across = (height, row, pixel) if swapped else (width, pixel, row)
     first, channel = (0, view.start) if view.axis == 3 else (view.start, 0)

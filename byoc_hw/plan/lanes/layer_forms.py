@@ -148,6 +148,7 @@ class LayerForms:
         lanes = [lane for lane in range(self.lanes) if all(lane in self._cost[one] for one in indices)]
         plain, flat = PartCut(0, indices), PartCut(0, indices, flat=True)
         way = flat if stop - at == 1 and self.oriented.can_be_flat(at) else plain
+        cut = flat if way is flat or self.oriented.lies_in_one_row(indices) else plain
         cycles = {lane: sum(self._cost[one][lane] for one in indices) for lane in lanes}
         slow = [lane for lane in lanes if cycles[lane] > _SLOW * min(cycles.values())]
         cuts: list[list[PartCut]] = []
@@ -156,9 +157,9 @@ class LayerForms:
                 cuts.append([replace(plain if self._chip.accelerators[lane].library else way, lane=lane)])
         for count in range(2, len(lanes) + 1) if not whole else ():
             for chosen in combinations(lanes, count):
-                for axis in self._sharing.axes(way):
+                for axis in self._sharing.axes(cut):
                     if styles is None or (chosen, axis) in styles:
-                        cuts += self._sharing.shares(replace(way, axis=axis), chosen, more=more)
+                        cuts += self._sharing.shares(replace(cut, axis=axis), chosen, more=more)
         found = False
         for form in cuts:
             if found and len(form) == 1 and form[0].lane in slow:

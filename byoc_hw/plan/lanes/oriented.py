@@ -16,7 +16,7 @@ from byoc_hw.plan.array.mapped import MappedGraph, map_graph
 from byoc_hw.plan.array.mapping import components
 from byoc_hw.plan.array.window import extents
 from byoc_hw.plan.chip_plan import ElementBox
-from byoc_hw.plan.lanes.cut import CutGraph, PartCut, Region, boxes_of_piece, place_of
+from byoc_hw.plan.lanes.cut import CutGraph, PartCut, Region, boxes_of_piece, by_pixels, pixels_in, place_of
 from byoc_hw.soc import Soc
 from byoc_hw.tensor import Tensor
 
@@ -64,6 +64,13 @@ class Oriented:
         height, width, _ = extents(found.ofm)
         outside = found.ifm in self._outside or found.ofm in self._outside
         return is_pointwise(found) and width > 1 and height > 1 and not (self._swapped[layer] and outside)
+
+    def lies_in_one_row(self, layers: Sequence[int]) -> bool:
+        """Whether layers can be cut between any two pixels, and the last one's output has no rows of these."""
+        found = [self.region.graph.layers[index] for index in layers]
+        if len(found[-1].ofm.shape) == 4 or pixels_in(found[-1].ofm) == 1:
+            return False
+        return all(map(by_pixels, found)) and not any(self._swapped[index] for index in layers)
 
     def part(self, cut: PartCut) -> OrientedPart | None:
         """A part as it is mapped; None where the layers cannot be cut so, or not be mapped."""

@@ -34,6 +34,12 @@ _STARTS = 70_000
 """The most copies and jobs that the improvement schedules, over all that it tries; more for each layer, in the second
 step, and for small regions, which have more starts."""
 
+_MANY = 30
+_EACH_OF_MANY = 8_000
+_MOST_OF_LAYERS = 800_000
+"""More for each layer of regions with more layers than so many, up to so many copies and jobs for all layers: a look at
+all changes of a layer and its neighbours takes about so many."""
+
 _TRIES = 600
 """At least so many plans of a small region are scheduled, those with many copies and jobs, too."""
 
@@ -108,7 +114,7 @@ class _Search:
         forms.packs = packs and layers <= _PACKED_FIRST
         plans = [*Beam(forms, self._cost, costs.price).plans(), *plain_plans(forms)]
         starts = {costs.of(plan): plan for plan in plans}
-        work = _WORK + _EACH * layers
+        work = _WORK + _of_layers(layers)
         if forms.small and starts:
             work = max(work + _STARTS, _TRIES * actions_of(starts[min(starts)]))
         most = self._budget(work // 2 if packs and not forms.packs else work)
@@ -125,8 +131,13 @@ class _Search:
         found = every.cheaper_than(costs.of(best))
         best = improvement.improved(found, self._budget(_MORE)) if found else best
         forms.packs = packs
-        return improvement.improved(best, self._budget(_MORE + _EACH * layers)) if packs else best
+        return improvement.improved(best, self._budget(_MORE + _of_layers(layers))) if packs else best
 
     def _budget(self, work: int) -> int:
         """The copies and jobs that are scheduled at most, with those so far and this search's share of so many."""
         return self._together.work + work // self._share
+
+
+def _of_layers(layers: int) -> int:
+    """The copies and jobs that are scheduled at most for the sake of so many layers."""
+    return _EACH * layers if layers <= _MANY else min(_EACH_OF_MANY * layers, _MOST_OF_LAYERS)

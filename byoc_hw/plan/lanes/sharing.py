@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, chain, islice, pairwise
-from math import lcm, prod
+from math import lcm
 
 from byoc_hw.graph import Dense, Graph, Weighted
 from byoc_hw.integers import ceil_div
 from byoc_hw.plan.array.kinds import rows_at_a_time
 from byoc_hw.plan.bound.ways import least_alone, weight_bytes
-from byoc_hw.plan.lanes.cut import PartCut
+from byoc_hw.plan.lanes.cut import PartCut, pixels_in
 from byoc_hw.plan.lanes.oriented import Oriented
 from byoc_hw.soc import Soc
 
@@ -38,10 +38,10 @@ class Sharing:
 
     def axes(self, whole: PartCut) -> tuple[int, ...]:
         """The dimensions of the last output along which layers can be cut."""
-        if whole.flat:
-            return 1, 3
         index = whole.layers[-1]
         layer = self._graph.layers[index]
+        if whole.flat:
+            return (1, 3) if len(whole.layers) == 1 and len(layer.ofm.shape) == 4 else (1,)
         if isinstance(layer, Dense):
             return (1,)
         if len(layer.ofm.shape) != 4:
@@ -66,7 +66,7 @@ class Sharing:
         cycles = [sum(self._cost[one][lane] for one in whole.layers) for lane in lanes]
         speeds = [[1 / max(each, 1) for each in by] for by in (least, cycles)]
         ofm = self._graph.layers[whole.layers[-1]].ofm
-        extent = prod(ofm.shape[1:3]) if whole.flat and whole.axis == 1 else ofm.shape[whole.axis]
+        extent = pixels_in(ofm) if whole.flat and whole.axis == 1 else ofm.shape[whole.axis]
         units = [self.unit(whole, lane) for lane in lanes]
         fastest = max(speeds[0])
         halves = [speed if speed == fastest else speed / 2 for speed in speeds[0]]

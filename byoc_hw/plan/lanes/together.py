@@ -67,13 +67,14 @@ class Together:
     def _data_edges(self, one: Option, other: Option) -> Edges:
         key = one, other
         if key not in self._data:
-            self._data[key] = [
-                (a, b)
+            found = {
+                (a, b): None
                 for tensor, reads in other.reads.items()
                 for a, first, last, low, high in one.writes.get(tensor, ())
                 for b, begin, end, left, right in reads
                 if first < end and begin < last and low < right and left < high
-            ]
+            }
+            self._data[key] = list(found)
         return self._data[key]
 
     def _memory_edges(self, one: Option, other: Option, moved: Sequence[int]) -> Edges:
@@ -134,13 +135,16 @@ def _actions(parts: Sequence[Option], edges: Iterator[tuple[int, int, Edges]]) -
         jobs[lane] += [base + at for at in flat.jobs]
         for engine, cycles in enumerate(part.profile.load, 2 * lane):
             found.loads[engine] += cycles
+    later: dict[int, list[int]] = {}
     for one, other, pairs in sorted(edges, key=lambda edge: -edge[1]):
         first, second = starts[one], starts[other]
         for a, b in pairs:
             before, behind = first + a, second + b
-            found.after[before] += (behind - before,)
+            later.setdefault(before, []).append(behind - before)
             found.waits[behind] += 1
             need = found.needed[behind] if found.engine[behind] & 1 else 0
             if behind - before + need < found.needed[before]:
                 found.needed[before] = behind - before + need
+    for before, distances in later.items():
+        found.after[before] += tuple(distances)
     return found

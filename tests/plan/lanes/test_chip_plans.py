@@ -1,5 +1,6 @@
 """Regions on several accelerators: exact whichever is the faster one, in the cycles foreseen, above the bound."""
 
+from contextlib import suppress
 from dataclasses import replace
 from itertools import combinations, permutations
 
@@ -158,6 +159,62 @@ def test_several_layers_are_cut_as_one_part():
     plan = check_on_chip(twins, graph)
     assert [part.layers for part in plan.parts] == [(0, 1, 2, 3, 4)] * 2
     assert plan.cycles < 0.6 * plan_region(graph, Soc((REFERENCE,))).cycles
+
+
+def dense_of_pixels(samples, ifm, channels):
+    """A dense layer of each pixel, as TFLite has it: between reshapes."""
+    rows = samples.reshape(ifm, (ifm.elements // ifm.shape[-1], ifm.shape[-1]))
+    dense = samples.dense(rows.ofm, channels)
+    return [rows, dense, samples.reshape(dense.ofm, (*ifm.shape[:-1], channels))]
+
+
+def test_pixels_without_rows_are_shared():
+    """Tokens of a transformer: half of them go through all layers on each accelerator."""
+    samples = Samples(1)
+    value = samples.tensor((1, 64, 32))
+    layers = dense_of_pixels(samples, value, 64)
+    layers.append(samples.lookup(layers[-1].ofm))
+    layers += dense_of_pixels(samples, layers[-1].ofm, 32)
+    layers.append(samples.add(layers[-1].ofm, value))
+    graph = graph_of([value], layers, [layers[-1].ofm])
+    plan = check_on_chip(Soc(tuple(replace(REFERENCE, name=name) for name in ("one", "two"))), graph)
+    assert plan.cycles < 0.6 * plan_region(graph, Soc((REFERENCE,))).cycles
+
+
+@st.composite
+def layers_of_pixels(draw):
+    """Layers of single pixels, of tensors with rows of these or without."""
+    samples, channels = Samples(draw(st.integers(0, 99))), st.integers(1, 40)
+    extents = draw(st.sampled_from([(48,), (50,), (61,), (8, 6), (3, 20)]))
+    value = samples.tensor((1, *extents, draw(channels)))
+    layers, ifms = [], [value]
+    for _ in range(draw(st.integers(1, 5))):
+        ifm = ifms[-1]
+        kind = draw(st.sampled_from(["dense", "dense", "add", "mul", "softmax", "lookup", "reshape"]))
+        if kind == "dense":
+            layers += dense_of_pixels(samples, ifm, draw(channels))
+        elif kind == "reshape":
+            layers.append(samples.reshape(ifm, (1, *draw(st.permutations(ifm.shape[1:-1])), ifm.shape[-1])))
+        elif kind in ("add", "mul"):
+            other = draw(st.sampled_from([one for one in ifms if one.shape == ifm.shape]))
+            layers.append(getattr(samples, kind)(ifm, other))
+        elif kind == "lookup":
+            layers.append(samples.lookup(ifm, by_channel=draw(st.booleans())))
+        else:
+            layers.append(samples.softmax(ifm))
+        ifms.append(layers[-1].ofm)
+    outputs = [one for one in ifms[1:-1] if draw(st.integers(0, 4)) == 0]
+    return graph_of([value], layers, [*outputs, ifms[-1]])
+
+
+@pytest.mark.slow
+@given(accelerators(), layers_of_pixels())
+@settings(EXAMPLES, max_examples=12)
+def test_any_layers_of_pixels_are_exact_on_any_two_accelerators(one, graph):
+    """With small arrays, so that it is worth while to share layers."""
+    small = replace(one, array_rows=4, array_columns=4, dma_width=max(one.dma_width, 8), dma_setup=0)
+    with suppress(PlanError):  # a layer does not fit
+        check_on_chip(Soc((replace(small, name="one"), replace(small, name="two"))), graph)
 
 
 def test_a_layer_that_no_accelerator_can_run_is_named():

@@ -195,6 +195,11 @@ def test_pixels_of_a_piece_lie_in_boxes(swapped):
     assert [one for box in boxes for one in places(box)] == pixels[:, 1:].ravel().tolist()
 
 
+def test_pixels_of_a_tensor_without_rows_are_one_box():
+    (box,) = boxes_of_piece(Piece(Tensor("t", (1, 9, 4), "int8"), 1, 3, flat=True), (1, 5, 4), False)
+    assert places(box) == list(range(12, 32))
+
+
 def places(box: ElementBox):
     """The elements of the tensor that a box is, one after the other."""
     steps = np.indices(box.counts).reshape(len(box.counts), -1).T
