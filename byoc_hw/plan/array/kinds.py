@@ -167,8 +167,8 @@ def geometry(layer: Layer) -> Geometry:
             if isinstance(layer, Pool2d) and layer.dilation != (1, 1):
                 raise PlanError(f"{layer.name}: dilation is 1: got {layer.dilation[0]} x {layer.dilation[1]}")
             return _window(layer, sums=False)
-        case Dense():  # a 1 x 1 convolution: its rows are the pixels of one row
-            rows, pixels = (Axis(ifm=size, ofm=size, kernel=1, stride=1, before=0) for size in (1, layer.ifm.shape[0]))
+        case Dense():  # a 1 x 1 convolution: its rows are rows of one pixel
+            rows, pixels = (Axis(ifm=size, ofm=size, kernel=1, stride=1, before=0) for size in (layer.ifm.shape[0], 1))
             return Window(rows, pixels, layer.in_channels, layer.out_channels, True)
         case Add() | Mul():
             return Run(each=layer.ifm2.elements if layer.broadcast else 1, reads=2, repeats=layer.broadcast)

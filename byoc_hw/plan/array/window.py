@@ -15,9 +15,12 @@ Extents = tuple[int, int, int]
 
 
 def extents(tensor: Tensor) -> Extents:
-    """Height, width and channels of an activation tensor of any rank; further dimensions count as height."""
-    shape = (1, 1, *tensor.shape)
-    return prod(shape[:-2]), shape[-2], shape[-1]
+    """Height, width and channels of an activation tensor of any rank: further dimensions count as height, and pixels of
+    a tensor that is no image are rows, as stripes are of rows."""
+    if len(tensor.shape) < 4:
+        shape = (1, *tensor.shape)
+        return prod(shape[:-1]), 1, shape[-1]
+    return prod(tensor.shape[:-2]), tensor.shape[-2], tensor.shape[-1]
 
 
 @lru_cache(maxsize=1 << 14)

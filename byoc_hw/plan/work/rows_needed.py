@@ -44,7 +44,8 @@ def rows_read(layer: Layer, rows: Span, operand: int = 0) -> Span:
     """The rows of an input that a layer reads for some of its output rows."""
     form = geometry(layer)
     if isinstance(form, Product) and operand == 1:
-        return form.items_of(rows)
+        first, stop = form.items_of(rows)
+        return first * form.channels, stop * form.channels
     if isinstance(form, Run) and form.repeats and operand == 1:
         return 0, 1
     if not isinstance(form, Window):

@@ -245,7 +245,7 @@ class _Stripes:
         for item, first, count in form.cut(rows):
             operands = [
                 (inputs[0].buffer, one.span(first, first)[0] - inputs[0].first),
-                (inputs[1].buffer, other.span(item, item)[0] - inputs[1].first),
+                (inputs[1].buffer, other.span(item * form.channels, item * form.channels)[0] - inputs[1].first),
             ]
             target = ofm.buffer, product.span(first, first)[0] - ofm.first
             image = self.region.image(layer, (first, 0, 0), (count, 1, form.channels))

@@ -81,6 +81,22 @@ def test_pointwise_convolution_keeps_its_rows_where_these_fill_the_array():
     assert [job.ofm_shape for job in steps_of(plan, Job)] == [(2, 16, 8)]
 
 
+def test_pixels_of_a_tensor_that_is_no_image_are_rows():
+    """A dense layer of twelve tokens, its addition, and a product whose second input has an item of several rows."""
+    samples = Samples()
+    tokens = samples.tensor((12, 8))
+    dense = samples.dense(tokens, 8)
+    added = samples.add(dense.ofm, dense.ofm)
+    graph = graph_of([tokens], [dense, added], [added.ofm])
+    for stripes, rows in ((1, [12]), (3, [4, 4, 4])):
+        plan = check(graph, REFERENCE, choices=replace(in_stripes(stripes, 2), swapped=(False, False)))
+        assert [prod(job.ofm_shape) // 8 for job in steps_of(plan, Job)] == [many for many in rows for _ in range(2)]
+    items = samples.tensor((2, 5, 8))
+    product = samples.matmul(samples.tensor((2, 6, 1, 8)), items)
+    plan = check(single(product), REFERENCE, choices=in_stripes(4))
+    assert [job.ofm_shape for job in steps_of(plan, Job)] == [(1, 3, 5)] * 4
+
+
 def test_slices_of_depth_are_summed_in_psum():
     samples = Samples()
     layer = samples.conv2d(samples.tensor((1, 4, 4, 10)), 6)
