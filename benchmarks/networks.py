@@ -144,6 +144,18 @@ def temporal(steps: int = 101, features: int = 40) -> tvm.IRModule:
     return _module(ifm, out)
 
 
+def mixer(tokens: int = 64, channels: int = 96, blocks: int = 4) -> tvm.IRModule:
+    """An MLP mixer: dense layers over the tokens of each channel, and over the channels of each token."""
+    drawn = _Layers()
+    ifm = relay.var("x", shape=(1, 8, tokens // 8, 48), dtype="int8")
+    out = relay.reshape(drawn.conv(ifm, 48, channels), (tokens, channels))
+    for _ in range(blocks):
+        inside = drawn.dense(drawn.dense(relay.transpose(out, (1, 0)), tokens, 2 * tokens), 2 * tokens, tokens)
+        out = drawn.add(out, relay.transpose(inside, (1, 0)))
+        out = drawn.add(out, drawn.dense(drawn.dense(out, channels, 4 * channels), 4 * channels, channels))
+    return _module(ifm, drawn.dense(relay.reshape(out, (1, tokens * channels)), tokens * channels, 10))
+
+
 def _module(ifm: relay.Var, out: relay.Expr) -> tvm.IRModule:
     return relay.transform.InferType()(tvm.IRModule.from_expr(relay.Function([ifm], out)))
 

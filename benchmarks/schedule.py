@@ -30,7 +30,7 @@ from statistics import median
 
 import tvm
 from layer_by_layer import layer_by_layer
-from networks import mobilenet_v2, resnet8, shufflenet, squeezenet, temporal, unet
+from networks import mixer, mobilenet_v2, resnet8, shufflenet, squeezenet, temporal, unet
 from plans import Compiled, alone, compiled, dma_bytes, least_bytes
 from random_networks import random_networks
 from soc_graphs import small_graphs
@@ -190,8 +190,15 @@ TIGHT = [small(f"{size} KiB", activation_memory=size * KIB) for size in (8, 16)]
 REAL = 4
 """The number of random small regions for each random network of the size of real ones."""
 
-FORMS = {"U-Net": unet, "SqueezeNet": squeezenet, "ShuffleNetV2": shufflenet, "temporal convolutions": temporal}
-"""Networks that move channels and pixels: by concatenations, transposed convolutions, shuffles and dilations."""
+FORMS = {
+    "U-Net": unet,
+    "SqueezeNet": squeezenet,
+    "ShuffleNetV2": shufflenet,
+    "temporal convolutions": temporal,
+    "MLP mixer": mixer,
+}
+"""Networks that move channels and pixels: by concatenations, transposed convolutions, shuffles, dilations and
+transpositions."""
 
 LARGE = {"ram": 16 << 20, "flash": 64 << 20}
 """What large networks need beside the core; it does not change a region's cycles."""

@@ -40,9 +40,11 @@ def bytes_alive(mapped: MappedGraph) -> list[int]:
 
 
 def tight_layers(mapped: MappedGraph) -> list[bool]:
-    """Of each layer with work, whether more bytes are live than local memory has."""
-    alive = mapped.shared(bytes_alive)
-    return [alive[index] > mapped.accelerator.activation_memory for index in mapped.shared(Estimates).order]
+    """Of each layer with work, whether a group of it and its neighbours may gain: where more bytes are live than local
+    memory has, or where what it makes is stored in another order, in many copies that stripes hide behind jobs."""
+    alive, room = mapped.shared(bytes_alive), mapped.accelerator.activation_memory
+    made = [mapped.storages.of[layer.ofm] for layer in mapped.mapping.layers]
+    return [alive[index] > room or bool(made[index].spreads) for index in mapped.shared(Estimates).order]
 
 
 def all_fit(mapped: MappedGraph) -> bool:

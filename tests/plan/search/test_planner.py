@@ -10,6 +10,7 @@ from plan_samples import Samples, accelerator, graph_of, single
 from byoc_hw.accelerator import REFERENCE, TuningSpace
 from byoc_hw.errors import PlanError
 from byoc_hw.plan.array.mapped import map_graph
+from byoc_hw.plan.bound.prices import cycles_bound
 from byoc_hw.plan.order.timeline import timeline
 from byoc_hw.plan.region import lay_out_region, plan_region
 from byoc_hw.plan.search import planner
@@ -66,6 +67,22 @@ def test_what_does_not_fit_is_fused_in_stripes_and_is_faster_than_layer_by_layer
     apart = plan_region(graph, hardware, layer_by_layer(graph, hardware))
     assert plan.moved["spilled"] < apart.moved["spilled"]
     assert best_layout(graph, hardware).cycles < 0.8 * evaluate(graph, layer_by_layer(graph, hardware), hardware)
+
+
+def test_what_is_stored_transposed_is_made_in_stripes_though_all_of_it_fits():
+    """The stores of a stripe hide behind the dense layer's jobs of the next: the addition has few."""
+    samples = Samples(1)
+    tokens = samples.tensor((64, 96))
+    layers = [samples.dense(tokens, 384)]
+    layers.append(samples.dense(layers[-1].ofm, 96))
+    layers.append(samples.add(layers[-1].ofm, tokens))
+    turned = samples.transpose(layers[-1].ofm, (1, 0))
+    layers += [turned, samples.dense(turned.ofm, 64)]
+    graph = graph_of([tokens], layers, [layers[-1].ofm])
+    layout = lay_out_region(graph, REFERENCE)
+    assert any(group.layers == 3 and group.stripes > 1 for group in layout.choices.groups)
+    plan = check(graph, REFERENCE)
+    assert timeline(plan, REFERENCE).total < 1.2 * cycles_bound(graph, REFERENCE)
 
 
 @pytest.mark.parametrize(
