@@ -173,7 +173,7 @@ def models(draw, hardware):
 @pytest.mark.slow
 @given(models(accelerators()))
 @settings(  # an example takes seconds: no shrinking
-    max_examples=examples(10), phases=[Phase.explicit, Phase.reuse, Phase.generate]
+    max_examples=examples(8), phases=[Phase.explicit, Phase.reuse, Phase.generate]
 )
 def test_random_networks_are_bit_exact(model):
     accelerator, mod = model
