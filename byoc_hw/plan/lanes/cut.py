@@ -163,13 +163,15 @@ class Region:
         return CutGraph(Graph(name, _read(layers), outputs, tuple(layers)), cut, views)
 
     def _flat(self, cut: PartCut, name: str) -> CutGraph | None:
+        """All pixels of a convolution in one row, or some of its channels."""
         layer = self.graph.layers[cut.layers[0]]
-        ifm, ofm = _flattened(layer.ifm), _flattened(layer.ofm)
-        found = rows_of(layer.on([ifm], ofm), cut.axis, cut.rows) if cut.rows else (layer.on([ifm], ofm), (None,))
-        if found is None:
-            return None
-        piece, ((first, _),) = found[0], [span or (0, 0) for span in found[1]]
-        views = {piece.ifm: Piece(layer.ifm, cut.axis if first else 1, first, flat=True)}
+        piece = layer.on([_flattened(layer.ifm)], _flattened(layer.ofm))
+        if cut.rows is not None:
+            found = rows_of(piece, cut.axis, cut.rows)
+            if found is None:
+                return None
+            piece, _ = found
+        views = {piece.ifm: Piece(layer.ifm, 1, 0, flat=True)}
         views[piece.ofm] = Piece(layer.ofm, cut.axis, cut.rows[0] if cut.rows else 0, flat=True)
         return CutGraph(Graph(name, (piece.ifm,), (piece.ofm,), (piece,)), cut, views)
 
