@@ -148,11 +148,13 @@ def mixer(tokens: int = 64, channels: int = 96, blocks: int = 4) -> tvm.IRModule
     """An MLP mixer: dense layers over the tokens of each channel, and over the channels of each token."""
     drawn = _Layers()
     ifm = relay.var("x", shape=(1, 8, tokens // 8, 48), dtype="int8")
-    out = relay.reshape(drawn.conv(ifm, 48, channels), (tokens, channels))
+    out = relay.reshape(drawn.conv(ifm, 48, channels), (1, tokens, channels))
     for _ in range(blocks):
-        inside = drawn.dense(drawn.dense(relay.transpose(out, (1, 0)), tokens, 2 * tokens), 2 * tokens, tokens)
-        out = drawn.add(out, relay.transpose(inside, (1, 0)))
-        out = drawn.add(out, drawn.dense(drawn.dense(out, channels, 4 * channels), 4 * channels, channels))
+        turned = relay.transpose(out, (0, 2, 1))
+        turned = drawn.dense_of_tokens(drawn.dense_of_tokens(turned, tokens, 2 * tokens), 2 * tokens, tokens)
+        out = drawn.add(out, relay.transpose(turned, (0, 2, 1)))
+        inside = drawn.dense_of_tokens(out, channels, 4 * channels)
+        out = drawn.add(out, drawn.dense_of_tokens(inside, 4 * channels, channels))
     return _module(ifm, drawn.dense(relay.reshape(out, (1, tokens * channels)), tokens * channels, 10))
 
 
@@ -237,6 +239,10 @@ class _Layers:
     def dense(self, ifm: relay.Expr, channels: int, units: int) -> relay.Expr:
         out = relay.qnn.op.dense(ifm, self._weights((units, channels)), *self._sum_quantization(), units=units)
         return self._finished(out, units, axis=1)
+
+    def dense_of_tokens(self, ifm: relay.Expr, channels: int, units: int) -> relay.Expr:
+        """A dense layer of each token, as TFLite has it."""
+        return relay.reshape(self.dense(relay.reshape(ifm, (-1, channels)), channels, units), (1, -1, units))
 
     def bottleneck(self, ifm: relay.Expr, channels: int, inside: int, stride: int) -> relay.Expr:
         out = self.conv(ifm, channels, inside)
