@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from typing import Any
 
 from typing_extensions import assert_never
@@ -42,7 +43,6 @@ from byoc_hw.params.requantize import (
     subtrahend_number,
     zero_point,
 )
-from byoc_hw.plan.array.window import extents
 from byoc_hw.plan.steps import ARGUMENT, Address
 from byoc_hw.tensor import Padding, Pair, Tensor
 
@@ -67,8 +67,10 @@ def layer_head(layer: Layer, number: int) -> dict[str, str]:
 
 
 def _shape(tensor: Tensor) -> Value:
-    height, width, channels = extents(tensor)
-    return {"height": str(height), "width": str(width), "channels": str(channels)}
+    """Height, width and channels of a tensor of any rank, as `hwlib_hal.h` has them: further dimensions are height,
+    and pixels of a tensor without rows are one row."""
+    *rows, width, channels = (1, 1, *tensor.shape)
+    return {"height": str(prod(rows)), "width": str(width), "channels": str(channels)}
 
 
 def _pair(name: str, values: Pair) -> Fields:

@@ -9,7 +9,7 @@ from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import InvalidInput
 from byoc_hw.graph import Layer, Weighted
 from byoc_hw.mesh.network import MeshNetwork
-from byoc_hw.mesh.patches import patch_of
+from byoc_hw.mesh.patches import form_of, patch_of
 from byoc_hw.mesh.pieces import ALL, NodePiece, PieceBox, input_boxes, piece_bytes, piece_layer
 from byoc_hw.mesh.plan import Patch
 from byoc_hw.plan.array.cost import flat, is_pointwise
@@ -23,8 +23,9 @@ from byoc_hw.plan.array.kinds import (
     product_cycles,
     sums_channels,
 )
-from byoc_hw.plan.array.window import Extents, extents
+from byoc_hw.plan.array.window import Extents
 from byoc_hw.plan.bound.ways import least_alone, packs
+from byoc_hw.tensor import Tensor
 
 HOST_CYCLES_PER_BYTE = 40
 """What a function of the host is taken to need for each byte of its arguments: about what a softmax does."""
@@ -109,7 +110,7 @@ class PieceCosts:
             return product_cycles(layer, form, rows, self.accelerator)
         if not isinstance(form, Window | Run):
             return 0
-        return self._jobs(layer, _part(extents(layer.ifm), self._read(piece)), _part(extents(layer.ofm), box))
+        return self._jobs(layer, _part(layer.ifm, self._read(piece)), _part(layer.ofm, box))
 
     def _read(self, piece: NodePiece) -> PieceBox:
         """What a piece reads of the first input that is no constant, or all."""
@@ -138,8 +139,8 @@ class PieceCosts:
         layer = self.network.nodes[node].layer
         if layer is None or self.accelerator.runs_whole(layer) or not is_pointwise(layer):
             return 1
-        columns, (height, width, _) = self.accelerator.array_columns, extents(layer.ofm)
-        return min(height, columns // gcd(columns, width))
+        columns, form = self.accelerator.array_columns, form_of(layer.ofm)
+        return min(form.rows, columns // gcd(columns, form.pixels))
 
     @cached_property
     def _channel_granules(self) -> list[int]:
@@ -159,12 +160,10 @@ class PieceCosts:
         return self.accelerator.array_rows if sums_channels(layer) else self.accelerator.depthwise_rows
 
 
-def _part(whole: Extents, box: PieceBox) -> Extents:
-    height, width, channels = whole
-    count = box.stop - box.start
-    if box.axis == "rows":
-        return count, width, channels
-    return (height, width, count) if box.axis == "channels" else whole
+def _part(tensor: Tensor, box: PieceBox) -> Extents:
+    form, count = form_of(tensor), box.stop - box.start
+    rows = count if box.axis == "rows" else form.rows
+    return rows, form.pixels, count if box.axis == "channels" else form.channels
 
 
 def _swapped(whole: Extents) -> Extents:

@@ -92,8 +92,7 @@ def test_says_how_far_a_float_softmax_matches():
 
 @pytest.mark.parametrize("accelerator", [REFERENCE, byoc_hw.SMALL], ids=lambda one: one.label)
 def test_is_close_to_the_float_softmax(accelerator):
-    """Many rows, so that the small memory takes them in tiles; the exact result is TFLite's, compared elsewhere."""
+    """Many rows, which come in stripes or tiles; the exact result is TFLite's, compared elsewhere."""
     check = byoc_hw.check_operator(Softmax(shape=(300, 64)).module(), accelerator=accelerator, numerics="tflite")
     assert check, str(check)
-    jobs = check.project.run([np.zeros((300, 64), np.int8)]).cycles.by_layer[0].jobs
-    assert (jobs > 1) == (accelerator is not REFERENCE)
+    assert check.project.run([np.zeros((300, 64), np.int8)]).cycles.by_layer[0].jobs > 1
