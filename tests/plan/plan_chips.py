@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from byoc_hw.accelerator import DIANA_DIGITAL, DSP
+from byoc_hw.accelerator import DIANA_DIGITAL, DSP, REFERENCE
 from byoc_hw.library_calls import Library, LibraryCall
 from byoc_hw.soc import Soc
 
@@ -12,6 +12,7 @@ WORKSPACE = 24
 
 DLA = replace(DIANA_DIGITAL, name="dla", label="DLA")
 PAIR = Soc((DLA, DSP))
+TWINS = Soc(tuple(replace(REFERENCE, name=name) for name in ("one", "two")))
 
 
 def with_library(accelerator, kinds, each=2):

@@ -182,12 +182,14 @@ def upsampled(samples, height=8, joined=True):
 def test_a_transposed_convolution_is_stored_where_it_is_read(joined):
     """Also as a part of a concatenation: what it makes is nowhere in another order."""
     graph, hardware = upsampled(Samples(), joined=joined), accelerator(activations=4096, packed_rows=False)
-    plan = check(graph, hardware)
-    assert choose(graph, hardware).stored == ({2, 5} if joined else {2})
+    plan, chosen, copies = check(graph, hardware), choose(graph, hardware), without(graph, hardware)
+    assert chosen.stored == ({2, 5} if joined else {2})
     assert not [step for call in plan.calls if call.index in (2, 5) for step in call.steps]
     assert plan.scratch_bytes == graph.layers[-1].ifm.nbytes
-    copied = check(graph, hardware, choices=without(graph, hardware))
-    assert plan.moved["spilled"] < copied.moved["spilled"] / 1.8
+    stripes = max(one.groups[-1].stripes for one in (chosen, copies))  # no fewer share rows
+    last = replace(copies.groups[-1], stripes=stripes)
+    copied = check(graph, hardware, choices=copies.with_group(len(copies.groups) - 1, last))
+    assert plan.moved["spilled"] < copied.moved["spilled"] / 1.9
 
 
 @settings(max_examples=40)

@@ -128,11 +128,11 @@ class Product:
         """The items of the second input that a range of output rows reads."""
         return rows[0] // self.rows, ceil_div(rows[1], self.rows)
 
-    def cut(self, rows: tuple[int, int]) -> Iterator[tuple[int, int, int]]:
-        """A range of rows by item: item, first row, number of rows."""
+    def cut(self, rows: tuple[int, int]) -> Iterator[tuple[int, int]]:
+        """A range of rows by item: first row, number of rows."""
         for item in range(*self.items_of(rows)):
             first = max(rows[0], item * self.rows)
-            yield item, first, min(rows[1], (item + 1) * self.rows) - first
+            yield first, min(rows[1], (item + 1) * self.rows) - first
 
     def shapes(self, rows: int) -> tuple[Extents, Extents]:
         """Input and output of a job over a number of rows: each is a pixel of one line."""
@@ -233,7 +233,7 @@ def job_cycles(layer: Layer, ifm: Extents, ofm: Extents, accelerator: Accelerato
 
 def product_cycles(layer: Layer, form: Product, rows: int, accelerator: Accelerator) -> int:
     """Cycles of the jobs over the first rows of a product."""
-    return sum(job_cycles(layer, *form.shapes(count), accelerator) for _, _, count in form.cut((0, rows)))
+    return sum(job_cycles(layer, *form.shapes(count), accelerator) for _, count in form.cut((0, rows)))
 
 
 def rows_at_a_time(layer: Weighted, accelerator: Accelerator) -> int:

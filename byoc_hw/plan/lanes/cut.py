@@ -189,10 +189,7 @@ def _share(rows: Range, extent: int, tensor: Tensor, axis: int) -> Range | None:
 
 def _pixels_of(tensor: Tensor, start: int, stop: int) -> Tensor:
     """Some pixels of a tensor of any rank, one behind the other."""
-    if len(tensor.shape) == 4:
-        return _piece(_flattened(tensor), 1, start, stop)
-    *others, _, channels = tensor.shape
-    return _piece(replace(tensor, shape=(*(1 for _ in others), pixels_in(tensor), channels)), len(others), start, stop)
+    return _piece(_flattened(tensor), min(len(tensor.shape) - 2, 1), start, stop)
 
 
 def pixels_in(tensor: Tensor) -> int:
@@ -216,8 +213,10 @@ def by_pixels(layer: Layer) -> bool:
 
 
 def _flattened(tensor: Tensor) -> Tensor:
-    height, width, channels = extents(tensor)
-    return replace(tensor, shape=(1, height * width, 1, channels))
+    """All pixels in dimension 1, or of two dimensions in the first."""
+    shape = [1] * len(tensor.shape)
+    shape[min(len(shape) - 2, 1)], shape[-1] = pixels_in(tensor), tensor.shape[-1]
+    return replace(tensor, shape=tuple(shape))
 
 
 def rows_of(layer: Layer, axis: int, rows: Range) -> tuple[Layer, tuple[Range | None, ...]] | None:
@@ -294,8 +293,8 @@ def place_of(view: Piece, swapped: bool) -> int:
     height, width, channels = extents(view.tensor)
     if view.axis == 3 or not (view.flat or len(view.tensor.shape) == 4):
         return view.tensor.bytes_of(view.start)
-    other = height if (view.axis == 2 and swapped) else width if view.axis == 1 else 1
-    return view.tensor.bytes_of(view.start * (1 if view.flat else other) * channels)
+    pixels = height if (view.axis == 2 and swapped) else width if (view.axis == 1 and not view.flat) else 1
+    return view.tensor.bytes_of(view.start * pixels * channels)
 
 
 def boxes_of_piece(view: Piece, shape: tuple[int, ...], swapped: bool) -> tuple[ElementBox, ...]:

@@ -148,7 +148,7 @@ class LayerForms:
         lanes = [lane for lane in range(self.lanes) if all(lane in self._cost[one] for one in indices)]
         plain, flat = PartCut(0, indices), PartCut(0, indices, flat=True)
         way = flat if stop - at == 1 and self.oriented.can_be_flat(at) else plain
-        cut = flat if way is flat or self.oriented.lies_in_one_row(indices) else plain
+        cut = flat if way is flat or self.oriented.has_pixels_alone(indices) else plain
         cycles = {lane: sum(self._cost[one][lane] for one in indices) for lane in lanes}
         slow = [lane for lane in lanes if cycles[lane] > _SLOW * min(cycles.values())]
         cuts: list[list[PartCut]] = []

@@ -65,7 +65,7 @@ class Oriented:
         outside = found.ifm in self._outside or found.ofm in self._outside
         return is_pointwise(found) and width > 1 and height > 1 and not (self._swapped[layer] and outside)
 
-    def lies_in_one_row(self, layers: Sequence[int]) -> bool:
+    def has_pixels_alone(self, layers: Sequence[int]) -> bool:
         """Whether layers can be cut between any two pixels, and the last one's output has no rows of these."""
         found = [self.region.graph.layers[index] for index in layers]
         if len(found[-1].ofm.shape) == 4 or pixels_in(found[-1].ofm) == 1:

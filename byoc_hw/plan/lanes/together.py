@@ -67,14 +67,14 @@ class Together:
     def _data_edges(self, one: Option, other: Option) -> Edges:
         key = one, other
         if key not in self._data:
-            found = {
-                (a, b): None
+            found = (
+                (a, b)
                 for tensor, reads in other.reads.items()
                 for a, first, last, low, high in one.writes.get(tensor, ())
                 for b, begin, end, left, right in reads
                 if first < end and begin < last and low < right and left < high
-            }
-            self._data[key] = list(found)
+            )
+            self._data[key] = list(dict.fromkeys(found))
         return self._data[key]
 
     def _memory_edges(self, one: Option, other: Option, moved: Sequence[int]) -> Edges:

@@ -242,10 +242,11 @@ class _Stripes:
         """The jobs of a matrix product: one for each item that the rows are of."""
         of = self.region.storages.of
         one, other, product = (of[tensor].place(tensor) for tensor in (*layer.inputs, layer.ofm))
-        for item, first, count in form.cut(rows):
+        for first, count in form.cut(rows):
+            vector, _ = rows_read(layer, (first, first + count), 1)
             operands = [
                 (inputs[0].buffer, one.span(first, first)[0] - inputs[0].first),
-                (inputs[1].buffer, other.span(item * form.channels, item * form.channels)[0] - inputs[1].first),
+                (inputs[1].buffer, other.span(vector, vector)[0] - inputs[1].first),
             ]
             target = ofm.buffer, product.span(first, first)[0] - ofm.first
             image = self.region.image(layer, (first, 0, 0), (count, 1, form.channels))

@@ -119,30 +119,3 @@ def test_the_copies_of_boxes_are_those_of_the_whole(rows, columns, channels, dat
                 to, of = move.main + row * move.main_stride, move.local + row * move.local_stride
                 made[to : to + move.nbytes] = local.ravel()[of : of + move.nbytes]
     np.testing.assert_array_equal(made, np.where(np.isin(wanted, box), wanted, -1))
-
-
-@given(transpositions(), transpositions(), st.booleans())
-@settings(max_examples=200)
-def test_two_transpositions_are_one(drawn, other, same):
-    """Where both shapes are made of the same dimensions."""
-    one = Permutation(*drawn[:2])
-    made = np.arange(np.prod(one.shape)).reshape(one.shape).transpose(one.axes)
-    shape = made.shape if same else other[0]
-    if np.prod(shape) != made.size:
-        return
-    then = Permutation(shape, tuple(reversed(range(len(shape)))))
-    both = one.then(then)
-    assert both is not None or not same
-    if both is not None:
-        wanted = made.reshape(shape).transpose(then.axes).ravel()
-        found = np.arange(made.size).reshape(both.shape).transpose(both.axes).ravel()
-        np.testing.assert_array_equal(found, wanted)
-
-
-def test_heads_that_are_transposed_are_one_transposition():
-    heads = Permutation((1, 49, 2, 32), (0, 2, 1, 3))
-    assert heads.then(Permutation((2, 49, 32), (0, 2, 1))) == Permutation((49, 2, 32), (1, 2, 0))
-
-
-def test_dimensions_that_overlap_are_not_one():
-    assert Permutation((6, 4), (1, 0)).then(Permutation((3, 8), (1, 0))) is None

@@ -50,3 +50,35 @@ def test_bytes_of_an_element_stay_together():
 def test_slabs_are_contiguous_and_as_large_as_fits():
     assert list(slabs((4, 6), 12)) == [((0, 0), (2, 6)), ((2, 0), (2, 6))]
     assert list(slabs((2, 6), 4)) == [((0, 0), (1, 4)), ((0, 4), (1, 2)), ((1, 0), (1, 4)), ((1, 4), (1, 2))]
+
+
+@st.composite
+def permutations(draw):
+    shape = tuple(draw(st.lists(st.integers(1, 4), min_size=3, max_size=6)))
+    return Permutation(shape, tuple(draw(st.permutations(range(len(shape))))))
+
+
+@given(permutations(), permutations(), st.booleans())
+@settings(max_examples=200)
+def test_two_permutations_are_one(one, other, same):
+    """Where both shapes are made of the same dimensions."""
+    made = np.arange(np.prod(one.shape)).reshape(one.shape).transpose(one.axes)
+    shape = made.shape if same else other.shape
+    if np.prod(shape) != made.size:
+        return
+    then = Permutation(shape, tuple(reversed(range(len(shape)))))
+    both = one.then(then)
+    assert both is not None or not same
+    if both is not None:
+        wanted = made.reshape(shape).transpose(then.axes).ravel()
+        found = np.arange(made.size).reshape(both.shape).transpose(both.axes).ravel()
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_heads_that_are_transposed_are_one_permutation():
+    heads = Permutation((1, 49, 2, 32), (0, 2, 1, 3))
+    assert heads.then(Permutation((2, 49, 32), (0, 2, 1))) == Permutation((49, 2, 32), (1, 2, 0))
+
+
+def test_dimensions_that_overlap_are_not_one():
+    assert Permutation((6, 4), (1, 0)).then(Permutation((3, 8), (1, 0))) is None

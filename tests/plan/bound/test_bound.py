@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from plan_chips import DLA, PAIR, with_library
+from plan_chips import DLA, PAIR, TWINS, with_library
 from plan_samples import Samples, graph_of
 
 from byoc_hw.accelerator import DSP, REFERENCE
@@ -275,9 +275,8 @@ def test_a_packed_layer_is_shared_in_whole_groups():
     samples = Samples(1)
     image = samples.tensor((1, 4, 4, 8))
     layer = samples.conv2d(image, 16, (3, 3), padding=(1, 1, 1, 1))
-    twins = Soc(tuple(replace(REFERENCE, name=name) for name in ("one", "two")))
     group = 8 * 9 + 2 * 8 * 3 + REFERENCE.job_overhead
-    ways = LayerWork(layer, twins).ways_of_channels
+    ways = LayerWork(layer, TWINS).ways_of_channels
     assert {tuple(way) for way in ways.tolist()} == {(0, 2 * group), (group, group), (2 * group, 0)}
 
 
@@ -390,8 +389,7 @@ def test_whole_groups_are_shared():
     layers = [samples.conv2d(image, 48, (3, 3), padding=(1, 1, 1, 1))]
     graph = graph_of([image], layers, [layers[-1].ofm])
     group = 16 * 9 + 2 * 16 * 3 + REFERENCE.job_overhead
-    twins = Soc(tuple(replace(REFERENCE, name=name) for name in ("one", "two")))
-    assert 2 * group + 3 * COPY <= cycles_bound(graph, twins) < 2.2 * group + 3 * COPY
+    assert 2 * group + 3 * COPY <= cycles_bound(graph, TWINS) < 2.2 * group + 3 * COPY
 
 
 # ---------------------------------------------------------------- what is needed first

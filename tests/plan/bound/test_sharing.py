@@ -9,7 +9,7 @@ import pytest
 from effort import examples
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
-from plan_chips import PAIR
+from plan_chips import PAIR, TWINS
 from plan_graphs import accelerators, graphs
 from plan_samples import Samples, graph_of
 
@@ -27,7 +27,6 @@ from byoc_hw.plan.region import plan_region
 from byoc_hw.plan.steps import WEIGHTS, Copy, Job
 from byoc_hw.soc import Soc
 
-TWINS = Soc(tuple(replace(REFERENCE, name=name) for name in ("one", "two")))
 WORDS = Soc(tuple(replace(one, dma_alignment=4) for one in TWINS.accelerators))
 TRIPLETS = Soc(tuple(replace(REFERENCE, name=name) for name in ("one", "two", "three")))
 

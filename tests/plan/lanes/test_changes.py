@@ -1,13 +1,10 @@
 """The search for parts improves a plan step by step."""
 
-from dataclasses import replace
-
+from plan_chips import TWINS
 from plan_samples import Samples, graph_of
 
-from byoc_hw.accelerator import REFERENCE
 from byoc_hw.plan.lanes.changes import Improvement
 from byoc_hw.plan.region import plan_region
-from byoc_hw.soc import Soc
 
 
 def test_changes_of_all_layers_of_a_larger_region_are_tried(monkeypatch):
@@ -26,6 +23,5 @@ def test_changes_of_all_layers_of_a_larger_region_are_tried(monkeypatch):
         yield from nearby(self, plan, at)
 
     monkeypatch.setattr(Improvement, "_nearby", noted)
-    twins = Soc(tuple(replace(REFERENCE, name=name) for name in ("one", "two")))
-    plan_region(graph, twins)
+    plan_region(graph, TWINS)
     assert changed == set(range(len(layers)))

@@ -1,18 +1,16 @@
 """The search for parts against all plans of a kind, where these are few enough to be tried."""
 
 import random
-from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
 import pytest
 from exhaustive import Beginning, Exhaustive
 from hypothesis import assume, given, settings
-from plan_chips import PAIR
+from plan_chips import PAIR, TWINS
 from plan_samples import Samples, graph_of
 from test_chip_plans import EXAMPLES, check_on_chip, chip_regions
 
-from byoc_hw.accelerator import REFERENCE
 from byoc_hw.plan.chip_plan import ElementBox
 from byoc_hw.plan.lanes.cut import PartCut, Piece, Region, boxes_of_piece
 from byoc_hw.plan.lanes.joint import joint_work, patient_order, side_by_side
@@ -20,10 +18,8 @@ from byoc_hw.plan.lanes.orders import orders
 from byoc_hw.plan.lanes.together import waits
 from byoc_hw.plan.order.dependencies import TouchedBytes
 from byoc_hw.plan.region import plan_region
-from byoc_hw.soc import Soc
 from byoc_hw.tensor import Tensor
 
-TWINS = Soc(tuple(replace(REFERENCE, name=name) for name in ("one", "two")))
 MOST = 2000
 """The plans of a graph that are tried."""
 
