@@ -36,6 +36,8 @@ FORMS = {
     "zero points": Mul(lhs=Quantized(0.1, -128), rhs=Quantized(0.2, 127), out=Quantized(0.3, -128)),
     "a vector": Mul(shape=(1, 40)),
     "five dimensions": Mul(shape=(1, 2, 3, 4, 5)),
+    "tokens": Mul(shape=(9, 20)),
+    "batches": Mul(shape=(2, 6, 5, 7)),
 }
 
 
@@ -74,7 +76,6 @@ DECLINED = {
         name: (Mul(shape=one, other=other), f"{SHAPES_RULE}: got {found}")
         for name, (one, other, found) in NOT_BROADCAST.items()
     },
-    "batch": (Mul(shape=(2, 6, 5, 7)), "batch is 1: got 2"),
     "int16": (Mul(dtype="int16"), "activation type is int8: got int16"),
     "a product that is scaled up beyond an int32": (
         Mul(lhs=Quantized(8.0), rhs=Quantized(8.0), out=Quantized(1e-4)),

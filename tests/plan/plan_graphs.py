@@ -78,7 +78,7 @@ class Network:
     def grow(self):
         """Add a layer of a random kind, unless the accelerator cannot plan that one."""
         kinds = KINDS + self.draw(st.sampled_from([[], MOVED, TABLES, PAIRS])) if len(self.value.shape) == 4 else FLAT
-        layer = getattr(self, self.draw(st.sampled_from(self.kinds or [*kinds, "flat", "transposed"])))()
+        layer = getattr(self, self.draw(st.sampled_from(self.kinds or [*kinds, "flat", "rows", "transposed"])))()
         made = None if layer is None else self.put(layer)
         self.value = self.value if made is None else made
 
@@ -182,6 +182,10 @@ class Network:
 
     def flat(self):
         return self.samples.reshape(self.value, (1, self.value.elements))
+
+    def rows(self):
+        """Pixels as rows of a tensor without batches, as tokens are."""
+        return self.samples.reshape(self.value, (self.value.elements // self.value.shape[-1], self.value.shape[-1]))
 
     def unflat(self):
         """Pixels again: in another order of extents, if there are several."""

@@ -129,7 +129,7 @@ class Windows:
                 work = least[among].sum(axis=0) + self._prices @ idle
                 known = max(known, float(work.max()))
                 if (among & whole).any():
-                    largest = int((least.sum(axis=1) * (among & whole)).argmax())
+                    largest = int(np.where(among & whole, least.sum(axis=1), -1.0).argmax())
                     known = max(known, float((costs[largest] + work - least[largest]).max(axis=1).min()))
         return known
 

@@ -85,6 +85,18 @@ def test_a_library_copies_nothing():
     assert (times.before, times.behind, times.least) == ([{1: 0}], [{1: 0}], 7)
 
 
+def test_what_copies_do_is_no_work_of_an_array():
+    """A slice that the one lane loads, or the library of the other one makes, before two sums that either can make."""
+    samples = Samples(1)
+    image = samples.tensor((1, 8))
+    layers = [samples.slice(image, (0, 2), (1, 4), (1, 1))]
+    layers += [samples.add(layers[0].ofm, layers[0].ofm)]
+    layers += [samples.add(layers[1].ofm, layers[1].ofm)]
+    graph = graph_of([image], layers, [layers[-1].ofm])
+    chip = Soc((only(DLA, "slice", "add"), with_library(DSP, ["slice", "add"], each=10)))
+    assert cycles_bound(graph, chip) == plan_region(graph, chip).cycles == COPY + 1 + 1 + COPY
+
+
 def test_work_behind_a_late_layer_is_bounded_by_what_is_before_it():
     """A small layer on one lane, a large one behind it on the other: the array of the large one works from the first
     moment on at which there is anything to read for it."""
