@@ -16,7 +16,8 @@ from typing import NamedTuple
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Transpose
 from byoc_hw.plan.array.cost import copy_cycles
-from byoc_hw.plan.array.transfers import Box, Permutation, Transfer, canonical, dense_strides, scatter, strided
+from byoc_hw.plan.array.permuting import permuting_copies
+from byoc_hw.plan.array.transfers import Box, Permutation, Transfer, canonical, dense_strides, strided
 from byoc_hw.plan.array.window import Extents
 
 MOST_RUNS = 512
@@ -111,9 +112,7 @@ def saves_copies(layer: Transpose, image: Extents, accelerator: Accelerator) -> 
     moves = (move for one in found for move in one.of_rows(*image))
     cycles = sum(copy_cycles(move.nbytes, move.rows, accelerator) for move in moves)
     permutation = canonical(layer.ifm.shape, layer.axes)
-    scattered = scatter(permutation, (0,) * len(permutation.shape), permutation.shape)
-    by_itself = sum(copy_cycles(move.nbytes, move.rows, accelerator) for move in scattered)
-    return cycles < copy_cycles(layer.ifm.nbytes, 1, accelerator) + by_itself
+    return cycles < permuting_copies(permutation, permutation.shape, accelerator).cycles(accelerator)
 
 
 def _cut(dimension: _Dimension, elements: int) -> list[_Dimension]:

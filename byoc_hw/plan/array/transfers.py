@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import product
 from math import prod
@@ -90,12 +90,45 @@ def linear_chunks(nbytes: int, limit: int) -> Iterator[tuple[int, int]]:
 # ---------------------------------------------------------------- permutations
 
 
+class Strided(NamedTuple):
+    """Copies of `rows` rows of `nbytes` bytes, one for each index of the dimensions in `looped`: of each of these the
+    count, and the bytes from one index to the next in main memory and in local memory."""
+
+    nbytes: int
+    rows: int
+    main_stride: int
+    local_stride: int
+    looped: tuple[tuple[int, int, int], ...]
+
+    @property
+    def copies(self) -> int:
+        """Their number."""
+        return prod(count for count, _, _ in self.looped)
+
+    def keeps(self, alignment: int) -> bool:
+        """Whether lengths and strides are multiples of a number of bytes."""
+        strides = (stride for _, *both in self.looped for stride in both)
+        return not any(value % alignment for value in (self.nbytes, self.main_stride, self.local_stride, *strides))
+
+    def transfers(self, start: int = 0) -> Iterator[Transfer]:
+        """The copies, from byte `start` of main memory on."""
+        for indices in product(*(range(count) for count, _, _ in self.looped)):
+            main = start + sum(index * stride for index, (_, stride, _) in zip(indices, self.looped, strict=True))
+            local = sum(index * stride for index, (_, _, stride) in zip(indices, self.looped, strict=True))
+            yield Transfer(main, local, self.nbytes, self.rows, self.main_stride, self.local_stride)
+
+
 def strided(
     counts: tuple[int, ...], main_strides: tuple[int, ...], local_strides: tuple[int, ...]
 ) -> Iterator[Transfer]:
     """The fewest copies for a box of elements of a byte with these strides on either side."""
+    return merged(zip(counts, main_strides, local_strides, strict=True)).transfers()
+
+
+def merged(box: Iterable[tuple[int, int, int]]) -> Strided:
+    """The same for a box by dimension: its count, and the strides in main memory and in local memory."""
     dimensions: list[tuple[int, int, int]] = []
-    for count, main, local in zip(counts, main_strides, local_strides, strict=True):
+    for count, main, local in box:
         if count == 1:
             continue
         if dimensions and dimensions[-1][1:] == (main * count, local * count):
@@ -105,10 +138,7 @@ def strided(
     nbytes = next((count for count, main, local in dimensions if main == local == 1), 1)
     looped = sorted(dimension for dimension in dimensions if dimension[1:] != (1, 1))
     rows, main_stride, local_stride = looped.pop() if looped else (1, 0, 0)
-    for indices in product(*(range(count) for count, _, _ in looped)):
-        main = sum(index * stride for index, (_, stride, _) in zip(indices, looped, strict=True))
-        local = sum(index * stride for index, (_, _, stride) in zip(indices, looped, strict=True))
-        yield Transfer(main, local, nbytes, rows, main_stride, local_stride)
+    return Strided(nbytes, rows, main_stride, local_stride, tuple(looped))
 
 
 @dataclass(frozen=True)
@@ -198,30 +228,6 @@ def slabs(shape: tuple[int, ...], limit: int) -> Iterator[tuple[tuple[int, ...],
         return
     for start, count in linear_chunks(shape[0], limit // inner):
         yield (start, *(0 for _ in shape[1:])), (count, *shape[1:])
-
-
-def scatter(permutation: Permutation, origin: tuple[int, ...], extents: tuple[int, ...]) -> Iterator[Transfer]:
-    """The copies that store a slab, dense in local memory, to its elements of the output."""
-    last = len(extents) - 1
-    contiguous = permutation.axes[-1] == last
-    nbytes = extents[last] if contiguous else 1
-    outer = range(last) if contiguous else range(len(extents))
-    # The longest dimension becomes the rows of a copy: that leaves the fewest copies.
-    rows = max(outer, key=lambda dimension: (extents[dimension], dimension), default=None)
-    local_strides, main_strides = dense_strides(extents), permutation.output_strides
-    start = sum(index * stride for index, stride in zip(origin, main_strides, strict=True))
-    looped = [
-        range(extents[dimension] if dimension in outer and dimension != rows else 1) for dimension in range(last + 1)
-    ]
-    for indices in product(*looped):
-        yield Transfer(
-            start + sum(index * stride for index, stride in zip(indices, main_strides, strict=True)),
-            sum(index * stride for index, stride in zip(indices, local_strides, strict=True)),
-            nbytes,
-            1 if rows is None else extents[rows],
-            0 if rows is None else main_strides[rows],
-            0 if rows is None else local_strides[rows],
-        )
 
 
 def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:

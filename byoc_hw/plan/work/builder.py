@@ -11,9 +11,10 @@ from byoc_hw.graph import Layer, Transpose, Weighted
 from byoc_hw.params.pack import PARAMS_BYTES
 from byoc_hw.plan.array.cost import dense_job_shapes
 from byoc_hw.plan.array.mapped import MappedGraph
+from byoc_hw.plan.array.permuting import permuting_copies
 from byoc_hw.plan.array.spread import Spread
 from byoc_hw.plan.array.storage import Argument, Join, Storage
-from byoc_hw.plan.array.transfers import Transfer, canonical, linear_chunks, scatter, slabs, strided
+from byoc_hw.plan.array.transfers import Transfer, canonical, linear_chunks, slabs, strided
 from byoc_hw.plan.array.window import Extents, extents, row_bytes
 from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.steps import ARGUMENT, FLASH_ALIGNMENT, SCRATCH, WEIGHTS, Address, Copy, Image, Job
@@ -191,18 +192,18 @@ class WorkBuilder:
         """Append units that reorder a tensor from main memory to main memory."""
         source, target = self.storages.of[layer.ifm], self.storages.of[layer.ofm]
         permutation = canonical(layer.ifm.shape, layer.axes, layer.ifm.bytes_of(1))
-        offset = 0
+        targets, offset = self.targets(target), 0
         for origin, shape in slabs(permutation.shape, self.whole_memory()):
-            nbytes = prod(shape)
-            buffer = activations(source.name, nbytes)
-            unit = Unit(group, False)
-            load = Transfer(offset, 0, nbytes)
-            unit.loads.append(copy_op(index, load, self.homes[source], buffer, True, self.accelerator))
-            for home in self.targets(target):
-                for move in scatter(permutation, origin, shape):
+            copies = permuting_copies(permutation, shape, self.accelerator, len(targets))
+            buffer, unit = activations(source.name, prod(shape)), Unit(group, False)
+            for move in copies.loads.transfers(offset):
+                unit.loads.append(copy_op(index, move, self.homes[source], buffer, True, self.accelerator))
+            start = sum(place * stride for place, stride in zip(origin, permutation.output_strides, strict=True))
+            for home in targets:
+                for move in copies.stores.transfers(start):
                     unit.stores.append(copy_op(index, move, home, buffer, False, self.accelerator))
             self.add(unit)
-            offset += nbytes
+            offset += prod(shape)
 
     def pass_through(self) -> None:
         """Append units for outputs that are an input or a constant."""
