@@ -13,8 +13,9 @@ from itertools import permutations
 from typing import NamedTuple
 
 from byoc_hw.accelerator import Accelerator
+from byoc_hw.graph import Layer, Transpose
 from byoc_hw.plan.array.cost import copy_cycles
-from byoc_hw.plan.array.transfers import Permutation, Strided, dense_strides, merged
+from byoc_hw.plan.array.transfers import Permutation, Strided, canonical, dense_strides, merged
 
 _MOST_DIMENSIONS = 6
 """The most dimensions of which all orders are tried; of more, those of the input and of the output."""
@@ -41,6 +42,14 @@ def permuting_copies(
     ways = [_by_way_of(order, permutation, extents) for order in _orders(permutation)]
     aligned = [way for way in ways if all(one.keeps(accelerator.dma_alignment) for one in way)]
     return min(aligned or ways[:1], key=lambda way: way.cycles(accelerator, targets))
+
+
+def outermost_kept(layer: Layer) -> int:
+    """How many parts of a tensor lie one after the other on both sides of a transposition; 1 for any other layer."""
+    if not isinstance(layer, Transpose):
+        return 1
+    permutation = canonical(layer.ifm.shape, layer.axes, layer.ifm.bytes_of(1))
+    return permutation.shape[0] if permutation.axes[0] == 0 else 1
 
 
 def _orders(permutation: Permutation) -> Iterator[Sequence[int]]:

@@ -105,14 +105,16 @@ def spreads(turned: Permutation, image: Extents) -> list[Spread] | None:
 
 
 def saves_copies(layer: Transpose, image: Extents, accelerator: Accelerator) -> bool:
-    """Whether storing an image as the output of a transposition takes the DMA less than all copies of that."""
+    """Whether storing an image as the output of a transposition takes the DMA less than storing it as it is, and all
+    copies of that."""
     found = spreads(Permutation(layer.ifm.shape, layer.axes), image)
     if found is None:
         return False
     moves = (move for one in found for move in one.of_rows(*image))
     cycles = sum(copy_cycles(move.nbytes, move.rows, accelerator) for move in moves)
     permutation = canonical(layer.ifm.shape, layer.axes)
-    return cycles < permuting_copies(permutation, permutation.shape, accelerator).cycles(accelerator)
+    by_itself = permuting_copies(permutation, permutation.shape, accelerator).cycles(accelerator)
+    return cycles < copy_cycles(layer.ifm.nbytes, 1, accelerator) + by_itself
 
 
 def _cut(dimension: _Dimension, elements: int) -> list[_Dimension]:

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from byoc_hw.graph import Concat, Weighted
+from byoc_hw.graph import Concat, Transpose, Weighted
 from byoc_hw.plan.array.cost import copy_cycles
 from byoc_hw.plan.array.mapped import MappedGraph
 from byoc_hw.plan.array.storage import NotInPlace, can_tile
 from byoc_hw.plan.array.weight_blocks import SHARES, all_bytes, cut
 from byoc_hw.plan.choices import PIECES, Blocks, Choices, Group
 from byoc_hw.plan.search.measured import Near, least_jobs
-from byoc_hw.plan.search.planner import stored_as_well, stored_transposed
+from byoc_hw.plan.search.planner import stored_as_well
 from byoc_hw.plan.search.single_layer import tilings
 from byoc_hw.plan.stages import Layout
 from byoc_hw.plan.tune.space import SearchSpace
@@ -100,8 +100,8 @@ def _stored(space: SearchSpace, found: Layout) -> Iterator[Choices]:
     """Concatenations and transpositions that are copied, stored by what makes their inputs: all that can be, then one
     by one, the largest one first."""
     choices, layers = found.choices, found.mapped.graph.layers
-    joins = frozenset(index for index, layer in enumerate(layers) if isinstance(layer, Concat))
-    moved = (joins | stored_transposed(found.mapped)) - choices.placed - choices.stored
+    movable = frozenset(index for index, layer in enumerate(layers) if isinstance(layer, Concat | Transpose))
+    moved = movable - choices.placed - choices.stored - found.mapped.mapping.copied
     copied = sorted(moved, key=lambda one: (-layers[one].ofm.nbytes, one)) if space.limits.hold else []
     together = [stored_as_well(found.mapped, frozenset(copied))] if len(copied) > 1 else []
     for some in (*together, *(choices.stored | {index} for index in copied)):
@@ -203,6 +203,13 @@ def _stripes(space: SearchSpace, choices: Choices, at: int, first: int, stop: in
             yield choices.with_group(at, replace(group, pieces=count))
 
 
+def _stripes_before(space: SearchSpace, choices: Choices, at: int, first: int, stop: int) -> Iterator[Choices]:
+    """A transposition before a group in more or fewer stripes: the group waits for the first of them alone."""
+    before = choices.groups[at - 1] if at else None
+    if before is not None and before.tiling is None and space.groups_of(choices).alone(before, *choices.spans[at - 1]):
+        yield from _stripes(space, choices, at - 1, *choices.spans[at - 1])
+
+
 def _next_to(options: Sequence[int], value: int) -> list[int]:
     """The neighbours among growing options of the one that is nearest to a value."""
     here = min(range(len(options)), key=lambda at: abs(options[at] - value))
@@ -270,6 +277,7 @@ _WORTH: dict[GroupChoices, tuple[float, float]] = {
     _cuts: (1, 0.5),
     _pairs: (0.5, 1),
     _stripes: (0.5, 1),
+    _stripes_before: (0.5, 1),
     _joins: (0.02, 0.05),
     _holds: (0.02, 0.05),
 }

@@ -17,6 +17,7 @@ from byoc_hw.plan.array.kinds import copies_only
 from byoc_hw.plan.array.mapped import MappedGraph, map_graph
 from byoc_hw.plan.array.mapping import map_layers
 from byoc_hw.plan.array.packing import bands
+from byoc_hw.plan.array.permuting import outermost_kept
 from byoc_hw.plan.array.storage import Storage, can_tile
 from byoc_hw.plan.array.weight_blocks import cut, fits
 from byoc_hw.plan.array.window import extents
@@ -25,6 +26,9 @@ from byoc_hw.plan.search.patch_estimate import column_counts, slice_counts
 from byoc_hw.plan.search.single_layer import tilings
 from byoc_hw.plan.work.halo import keepable
 from byoc_hw.plan.work.patch_boxes import check_slices_outer, runs_of_channels
+
+_MOST_SLABS = 8
+"""The most stripes of a transposition: with each its copies are more."""
 
 _PARTS = (1, 2, 3, 4)
 """Fractions of the local memories that a single layer's tiles are sized for: with one half, the next tile has room."""
@@ -69,10 +73,12 @@ class GroupSpace:
         )
 
     def _stripes(self, first: int, stop: int) -> tuple[int, ...]:
-        """The numbers of stripes that a group can have."""
-        work = self.work(first, stop)
+        """The numbers of stripes that a group can have. A transposition has them of what is outermost on both sides."""
+        work, counts = self.work(first, stop), self.limits.stripes
         height = extents(self.layers[work[-1]].ofm)[0] if work else 1
-        return tuple(sorted({ceil_div(height, ceil_div(height, count)) for count in self.limits.stripes}))
+        if self._transposes(work):
+            height, counts = outermost_kept(self.layers[work[-1]]), (1, *(one for one in counts if one <= _MOST_SLABS))
+        return tuple(sorted({ceil_div(height, ceil_div(height, count)) for count in counts}))
 
     def _tilings(self, first: int, stop: int) -> tuple[Tiling, ...]:
         """The tilings of a group; none where tilings are ruled out, or for a group that is not one unswapped layer."""
@@ -304,9 +310,12 @@ class SearchSpace:
         held = group.held & within.live(first, stop)
         if not self.limits.hold and before is not None:
             held -= before.held
-        if within.alone(group, first, stop):
+        alone = within.alone(group, first, stop)
+        copies = alone and group.tiling is None
+        if alone:
             held -= within.touched(first, stop)
-            group = replace(group, stripes=1, columns=1, slices=1, held=held, kept=frozenset())
+            stripes = _nearest(within.stripes(first, stop), group.stripes) if copies else 1
+            group = replace(group, stripes=stripes, columns=1, slices=1, held=held, kept=frozenset())
         else:
             group = replace(
                 group,
@@ -315,7 +324,7 @@ class SearchSpace:
                 slices=_nearest(within.slices(first, stop), group.slices),
                 held=held,
             )
-        once = group.stripes == 1 and group.tiling is None and not group.patched
+        once = copies or (group.stripes == 1 and group.tiling is None and not group.patched)
         kept = frozenset() if once or group.patched else group.kept & within.keepable(first, stop, held)
         summed = group.summed and group.slices > 1 and within.sums(first, stop, held)
         outer = group.slices_outer and not summed and group.slices > 1 and group.stripes * group.columns > 1

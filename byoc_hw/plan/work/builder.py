@@ -8,6 +8,7 @@ from math import inf, lcm, prod
 
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer, Transpose, Weighted
+from byoc_hw.integers import ceil_div
 from byoc_hw.params.pack import PARAMS_BYTES
 from byoc_hw.plan.array.cost import dense_job_shapes
 from byoc_hw.plan.array.mapped import MappedGraph
@@ -189,11 +190,13 @@ class WorkBuilder:
     # ------------------------------------------------------------ copies only
 
     def transpose(self, index: int, layer: Transpose, group: int) -> None:
-        """Append units that reorder a tensor from main memory to main memory."""
+        """Append units that reorder a tensor from main memory to main memory, one for each of the group's stripes."""
         source, target = self.storages.of[layer.ifm], self.storages.of[layer.ofm]
         permutation = canonical(layer.ifm.shape, layer.axes, layer.ifm.bytes_of(1))
         targets, offset = self.targets(target), 0
-        for origin, shape in slabs(permutation.shape, self.whole_memory()):
+        outer, *inner = permutation.shape
+        stripe = ceil_div(outer, self.choices.groups[group].stripes) * prod(inner)
+        for origin, shape in slabs(permutation.shape, min(self.whole_memory(), stripe)):
             copies = permuting_copies(permutation, shape, self.accelerator, len(targets))
             buffer, unit = activations(source.name, prod(shape)), Unit(group, False)
             for move in copies.loads.transfers(offset):

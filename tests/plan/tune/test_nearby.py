@@ -115,6 +115,33 @@ def test_layers_are_grouped_where_the_outputs_would_be_stored_at_the_end():
     assert found.cycles < 0.95 * estimated.cycles
 
 
+def space_to_depth(axes=(0, 1, 3, 2, 4, 5)):
+    """Pixels that become channels of a convolution's input, eight rows of them."""
+    samples = Samples(1)
+    apart = samples.reshape(samples.tensor((1, 32, 32, 4)), (1, 8, 4, 8, 4, 4))
+    turned = samples.transpose(apart.ofm, axes)
+    image = samples.reshape(turned.ofm, (1, 8, 8, 64))
+    layers = [apart, turned, image, samples.conv2d(image.ofm, 32, (3, 3), padding=(1, 1, 1, 1))]
+    return graph_of([apart.ifm], layers, [layers[-1].ofm])
+
+
+def test_a_layer_waits_for_the_first_stripes_of_a_transposition_alone():
+    graph = space_to_depth()
+    found = own_layout(graph, REFERENCE)
+    turned = found.choices.groups[0]
+    assert turned.stripes > 1
+    whole = lay_out(found.mapped, found.choices.with_group(0, replace(turned, stripes=1)))
+    assert found.cycles < whole.cycles
+    check(graph, REFERENCE)
+
+
+@pytest.mark.parametrize(("axes", "stripes"), [((0, 1, 3, 2, 4, 5), 8), ((0, 3, 1, 2, 4, 5), 1)])
+def test_a_transposition_has_stripes_of_what_is_outermost_on_both_sides(axes, stripes):
+    space = SearchSpace(space_to_depth(axes), REFERENCE)
+    choices = Choices(space.unswapped, (Group(3, stripes=32), Group(1)), (None,) * 4)
+    assert space.canonical(choices).groups[0] == Group(3, stripes=stripes)
+
+
 def late_rows():
     """The input takes longer to load than the first layer has to compute. The layer that reads it has no weights."""
     samples = Samples()
