@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byoc_hw.accelerator import Accelerator
-from byoc_hw.graph import Concat, Graph, Layer, Pad, Reshape, Slice, Transpose, Weighted, Whole
+from byoc_hw.graph import Concat, Graph, Layer, Pad, Reshape, Resize, Slice, Transpose, Weighted, Whole
 from byoc_hw.plan.array.cost import best_cycles
 from byoc_hw.plan.array.kinds import Product, Run, Window, geometry, parts_of_kernel
 from byoc_hw.plan.bound.needs import whole_sums
@@ -201,6 +201,9 @@ def reads_all(layer: Layer) -> bool:
         return all(
             axis.dilation == 1 and axis.stride <= axis.kernel and axis.before >= 0 and axis.after >= 0 for axis in axes
         )
+    if isinstance(layer, Resize):
+        _, height, width, _ = layer.ifm.shape
+        return len(set(layer.rows)) == height and len(set(layer.columns)) == width
     return isinstance(form, Run | Product) or isinstance(layer, Concat | Reshape | Transpose | Pad)
 
 

@@ -249,6 +249,10 @@ def test_rows_that_no_reader_needs_are_not_counted_on_a_chip():
     assert made_in_full(graph_of([image], [first, last], [last.ofm])) == [False, True]
     assert made_in_full(graph_of([image], [first, half], [half.ofm])) == [False, True]
     assert made_in_full(graph_of([image], [first, half, other], [half.ofm, other.ofm])) == [True, True, True]
+    twice, rest = ([row // 2 for row in range(rows)] for rows in (16, 14))
+    for rows, counted in ((twice, True), (rest, False)):
+        resized = samples.resize(first.ofm, rows, twice)
+        assert made_in_full(graph_of([image], [first, resized], [resized.ofm])) == [counted, True]
 
 
 @pytest.mark.parametrize(
