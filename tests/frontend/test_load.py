@@ -10,6 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx_networks import mobilenet
 from onnx_samples import QdqNet
 from relay_samples import Conv, const, module, variable
+from tflite_networks import NetworkSample
 from tvm import relay
 
 import byoc_hw
@@ -45,6 +46,17 @@ def test_tflite_is_read_as_by_load_tflite():
     (mod, params), (same, weights) = byoc_hw.load(model_path()), byoc_hw.load_tflite(model_path())
     assert tvm.ir.structural_equal(mod, same)
     assert params.keys() == weights.keys()
+
+
+def test_weights_of_an_operator_for_nothing_are_left_out(tmp_path):
+    net, path = NetworkSample(), tmp_path / "net.tflite"
+    used = net.conv(net.input(1, 4, 4, 3), 4)
+    net.conv(used, 5)
+    path.write_bytes(net.file(used))
+    mod, params = byoc_hw.load(path)
+    assert sorted(value.shape for value in params.values()) == [(1, 1, 3, 4), (4,)]
+    (outcome,) = byoc_hw.explain(byoc_hw.partition_for_hwlib(mod, params)).outcomes
+    assert outcome.placement == "accelerator"
 
 
 @pytest.mark.parametrize(("suffix", "save"), [(".relay", str), (".txt", str), (".json", tvm.ir.save_json)])
