@@ -59,6 +59,16 @@ def test_weights_of_an_operator_for_nothing_are_left_out(tmp_path):
     assert outcome.placement == "accelerator"
 
 
+def test_an_input_that_nothing_reads_is_one_of_the_model(tmp_path):
+    net, path = NetworkSample(), tmp_path / "net.tflite"
+    unread, read = net.input(1, 2, 2, 3), net.input(1, 4, 4, 3)
+    path.write_bytes(net.file(net.conv(read, 4)))
+    project = byoc_hw.build(byoc_hw.partition_for_hwlib(*byoc_hw.load(path)))
+    assert [one.name for one in project.inputs] == [net.tensors[one].name for one in (unread, read)]
+    values = {net.tensors[one].name: np.ones(net.shape(one), np.int8) for one in (unread, read)}
+    assert project.run(values).outputs[0].shape == (1, 4, 4, 4)
+
+
 @pytest.mark.parametrize(("suffix", "save"), [(".relay", str), (".txt", str), (".json", tvm.ir.save_json)])
 def test_a_relay_module_is_read_as_it_was_written(suffix, save, tmp_path):
     mod = Conv().module()

@@ -135,14 +135,17 @@ def _import(path: str | Path, file: TfliteFile, without: Mapping[int, TfliteStop
         raise InvalidInput(f"{path}: cannot be imported: {importer_said(error)}") from error
     read = {parameter.name_hint for parameter in mod["main"].params}  # weights of operators for nothing are not
     params = {name: value for name, value in params.items() if name in read}
-    return FoundImport((_stated(file, cut).attach(_in_order(mod, file)), params), stops)
+    return FoundImport((_stated(file, cut).attach(_with_inputs(mod, file, cut)), params), stops)
 
 
-def _in_order(mod: tvm.IRModule, file: TfliteFile) -> tvm.IRModule:
-    """The module with its inputs in the file's order: TVM has them in the order of their first use."""
+def _with_inputs(mod: tvm.IRModule, file: TfliteFile, cut: TfliteCut) -> tvm.IRModule:
+    """The module with all inputs in the file's order: TVM has those that are read, in the order of their first use."""
     main = mod["main"]
+    known = {parameter.name_hint for parameter in main.params}
+    tensors = (file.tensors[index] for index in cut.inputs)
+    unread = [relay.var(one.name, shape=one.shape, dtype=one.dtype) for one in tensors if one.name not in known]
     place = {file.tensors[index].name: place for place, index in enumerate(file.inputs)}
-    parameters = sorted(main.params, key=lambda parameter: place.get(parameter.name_hint, len(place)))
+    parameters = sorted([*main.params, *unread], key=lambda parameter: place.get(parameter.name_hint, len(place)))
     if list(main.params) == parameters:
         return mod
     mod["main"] = relay.Function(parameters, main.body, main.ret_type, main.type_params, main.attrs, main.span)
