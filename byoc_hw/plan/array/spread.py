@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise, product
-from math import prod
+from math import inf, prod
 from typing import NamedTuple
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Transpose
 from byoc_hw.plan.array.cost import copy_cycles
-from byoc_hw.plan.array.permuting import permuting_copies
-from byoc_hw.plan.array.transfers import Box, Permutation, Transfer, canonical, dense_strides, strided
+from byoc_hw.plan.array.transfers import Box, Permutation, Transfer, dense_strides, strided
 from byoc_hw.plan.array.window import Extents
 
 MOST_RUNS = 512
@@ -104,17 +103,13 @@ def spreads(turned: Permutation, image: Extents) -> list[Spread] | None:
     ]
 
 
-def saves_copies(layer: Transpose, image: Extents, accelerator: Accelerator) -> bool:
-    """Whether storing an image as the output of a transposition takes the DMA less than storing it as it is, and all
-    copies of that."""
+def stored_cycles(layer: Transpose, image: Extents, accelerator: Accelerator) -> float:
+    """Cycles of the DMA where an image is stored as the output of a transposition; infinite where it cannot be."""
     found = spreads(Permutation(layer.ifm.shape, layer.axes), image)
     if found is None:
-        return False
+        return inf
     moves = (move for one in found for move in one.of_rows(*image))
-    cycles = sum(copy_cycles(move.nbytes, move.rows, accelerator) for move in moves)
-    permutation = canonical(layer.ifm.shape, layer.axes)
-    by_itself = permuting_copies(permutation, permutation.shape, accelerator).cycles(accelerator)
-    return cycles < copy_cycles(layer.ifm.nbytes, 1, accelerator) + by_itself
+    return sum(copy_cycles(move.nbytes, move.rows, accelerator) for move in moves)
 
 
 def _cut(dimension: _Dimension, elements: int) -> list[_Dimension]:

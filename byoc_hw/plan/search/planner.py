@@ -11,10 +11,12 @@ from math import inf
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Concat, Graph, Layer, Slice, Transpose
+from byoc_hw.plan.array.cost import copy_cycles
 from byoc_hw.plan.array.kinds import Window
 from byoc_hw.plan.array.mapped import MappedGraph, map_graph
 from byoc_hw.plan.array.mapping import bands_worth_packing
-from byoc_hw.plan.array.spread import saves_copies
+from byoc_hw.plan.array.permuting import copying_cycles
+from byoc_hw.plan.array.spread import stored_cycles
 from byoc_hw.plan.array.storage import NOWHERE_ELSE, Lies, NotInPlace, can_tile
 from byoc_hw.plan.array.tiling import Tiler, tile_geometry
 from byoc_hw.plan.array.weight_blocks import all_bytes
@@ -257,12 +259,12 @@ def placements(mapped: MappedGraph) -> Iterator[MappedGraph]:
     moved = {index: layer for index, layer in enumerate(layers) if isinstance(layer, Concat | Slice)}
     joins = frozenset(index for index, layer in moved.items() if isinstance(layer, Concat))
     exits = frozenset(index for index in moved.keys() - joins if layers[index].ofm in mapped.graph.outputs)
-    turned = stored_transposed(mapped)
+    turns = _stored_transposed(mapped)
     seen: set[tuple[frozenset[int], frozenset[int]]] = {(frozenset(), frozenset())}
-    slices = moved.keys() - joins - exits
-    for read, share in product((slices, *([frozenset[int]()] if slices and turned else [])), _SHARES):
-        if not (mapped.accelerator.tuning.hold and (moved or turned)):
-            break
+    slices = frozenset(moved.keys() - joins - exits)
+    for turned, read, share in product(turns, dict.fromkeys((slices, frozenset[int]())), _SHARES):
+        if not mapped.accelerator.tuning.hold or not (moved or turned) or (slices and not (read or turned)):
+            continue
         small = frozenset(index for index in joins if layers[index].ofm.nbytes <= share * memory)
         one = _placed(mapped, small | read, joins - small | exits | turned)
         found = one.mapping.placed, one.mapping.stored
@@ -285,15 +287,19 @@ def _placed(mapped: MappedGraph, placed: frozenset[int], stored: frozenset[int])
             placed, stored = placed - failed, stored - failed | again
 
 
-def stored_transposed(mapped: MappedGraph) -> frozenset[int]:
-    """The transpositions that take the DMA fewer cycles where what makes their inputs stores them."""
-    layers, of = mapped.graph.layers, mapped.storages.of
-    turned = {index: layer for index, layer in enumerate(layers) if isinstance(layer, Transpose)}
-    return frozenset(
-        index
-        for index in turned.keys() - mapped.mapping.copied
-        if saves_copies(turned[index], of[turned[index].ifm].extents, mapped.accelerator)
-    )
+def _stored_transposed(mapped: MappedGraph) -> tuple[frozenset[int], ...]:
+    """The transpositions that take the DMA fewer cycles where what makes their inputs stores them: than stores of their
+    own that do all, and of these, where they are others, than loads and stores that do a part each."""
+    layers, of, accelerator = mapped.graph.layers, mapped.storages.of, mapped.accelerator
+    found = dict[int, tuple[bool, bool]]()
+    for index, layer in enumerate(layers):
+        if isinstance(layer, Transpose) and index not in mapped.mapping.copied:
+            stored = stored_cycles(layer, of[layer.ifm].extents, accelerator)
+            plain = copy_cycles(layer.ifm.nbytes, 1, accelerator)
+            alone, parted = (copying_cycles(layer, accelerator, parted=some) for some in (False, True))
+            found[index] = stored < alone, stored < min(alone, plain + parted)
+    several = (frozenset(index for index, saves in found.items() if saves[kind]) for kind in (0, 1))
+    return tuple(dict.fromkeys(several))
 
 
 def stored_as_well(mapped: MappedGraph, some: frozenset[int]) -> frozenset[int]:
