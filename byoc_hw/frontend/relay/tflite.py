@@ -133,9 +133,10 @@ def _import(path: str | Path, file: TfliteFile, without: Mapping[int, TfliteStop
         mod, params = relay.frontend.from_tflite(model, op_converter=partial(_Converter, file=file, stops=stops))
     except Exception as error:  # the importer has no errors of its own: it raises whatever its code runs into
         raise InvalidInput(f"{path}: cannot be imported: {importer_said(error)}") from error
-    read = {parameter.name_hint for parameter in mod["main"].params}  # weights of operators for nothing are not
-    params = {name: value for name, value in params.items() if name in read}
-    return FoundImport((_stated(file, cut).attach(_with_inputs(mod, file, cut)), params), stops)
+    mod = _with_inputs(mod, file, cut)
+    names = (parameter.name_hint for parameter in mod["main"].params)
+    weights = {name: params[name] for name in names if name in params}  # those of operators for nothing are left out
+    return FoundImport((_stated(file, cut).attach(mod), weights), stops)
 
 
 def _with_inputs(mod: tvm.IRModule, file: TfliteFile, cut: TfliteCut) -> tvm.IRModule:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Layer, Weighted
 from byoc_hw.integers import ceil_div
 from byoc_hw.plan.array.kinds import Product, Run, Window, geometry, job_cycles, product_cycles
+from byoc_hw.plan.array.transfers import Transfer
 from byoc_hw.plan.array.window import Extents, extents
 
 
@@ -15,6 +17,11 @@ def copy_cycles(nbytes: int, rows: int, accelerator: Accelerator) -> int:
     """Cycles of one transfer of `rows` rows of `nbytes` bytes."""
     beats = rows * ceil_div(nbytes, accelerator.dma_width)
     return accelerator.dma_setup + (rows - 1) * accelerator.dma_row_setup + beats
+
+
+def transfer_cycles(moves: Iterable[Transfer], accelerator: Accelerator) -> int:
+    """Cycles of several transfers, one after the other."""
+    return sum(copy_cycles(move.nbytes, move.rows, accelerator) for move in moves)
 
 
 def best_cycles(layer: Layer, accelerator: Accelerator) -> int:

@@ -11,14 +11,14 @@ A band are layers of stride 1 that share images, whose rows are packed together.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Convolution, Graph, Layer, Weighted
 from byoc_hw.plan.array.connected import connected
-from byoc_hw.plan.array.cost import best_cycles, copy_cycles, is_pointwise
+from byoc_hw.plan.array.cost import best_cycles, is_pointwise, transfer_cycles
 from byoc_hw.plan.array.kinds import Run, Window, geometry, job_cycles
 from byoc_hw.plan.array.transfers import Transfer
 from byoc_hw.plan.array.weight_blocks import all_bytes
@@ -95,7 +95,7 @@ class Packing:
             moves.append(Transfer(0, start, gap, gaps, gap, self.pitch * pixel))
         small = moves and nbytes <= MOST_FILLED and nbytes % accelerator.dma_alignment == 0
         whole = (Transfer(0, 0, nbytes),) if small else tuple(moves)
-        return min(tuple(moves), whole, key=lambda some: filling_cycles(some, accelerator))
+        return min(tuple(moves), whole, key=lambda some: transfer_cycles(some, accelerator))
 
     def last_cut(self, outputs: int, accelerator: Accelerator) -> int:
         """The first of the last outputs that the array computes together."""
@@ -107,11 +107,6 @@ class Packing:
         height, width, _ = shape
         row = self.last_cut((height - 1) * self.pitch + width, accelerator) // self.pitch
         return row * self.pitch + width if row + 1 < height else None
-
-
-def filling_cycles(moves: Iterable[Transfer], accelerator: Accelerator) -> int:
-    """Cycles of the copies that fill the room around rows."""
-    return sum(copy_cycles(move.nbytes, move.rows, accelerator) for move in moves)
 
 
 def tile_packing(rows: Extent, columns: Extent, reach: Pair) -> Packing:

@@ -44,9 +44,14 @@ def permuting_copies(
     return min(aligned or ways[:1], key=lambda way: way.cycles(accelerator, targets))
 
 
-def copying_cycles(layer: Transpose, accelerator: Accelerator, *, parted: bool) -> int:
+def reordered_bytes(layer: Transpose) -> Permutation:
+    """The bytes that a transposition reorders, in the fewest dimensions."""
+    return canonical(layer.ifm.shape, layer.axes, layer.ifm.bytes_of(1))
+
+
+def transposing_cycles(layer: Transpose, accelerator: Accelerator, *, parted: bool) -> int:
     """Cycles of the DMA for all copies of a transposition, in one slab. If it is not `parted`, stores do all."""
-    permutation = canonical(layer.ifm.shape, layer.axes)
+    permutation = reordered_bytes(layer)
     if parted:
         return permuting_copies(permutation, permutation.shape, accelerator).cycles(accelerator)
     return _by_way_of(range(len(permutation.shape)), permutation, permutation.shape).cycles(accelerator)
@@ -56,7 +61,7 @@ def outermost_kept(layer: Layer) -> int:
     """How many parts of a tensor lie one after the other on both sides of a transposition; 1 for any other layer."""
     if not isinstance(layer, Transpose):
         return 1
-    permutation = canonical(layer.ifm.shape, layer.axes, layer.ifm.bytes_of(1))
+    permutation = reordered_bytes(layer)
     return permutation.shape[0] if permutation.axes[0] == 0 else 1
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Transpose
-from byoc_hw.plan.array.cost import copy_cycles
+from byoc_hw.plan.array.cost import transfer_cycles
 from byoc_hw.plan.array.transfers import Box, Permutation, Transfer, dense_strides, strided
 from byoc_hw.plan.array.window import Extents
 
@@ -108,8 +108,7 @@ def stored_cycles(layer: Transpose, image: Extents, accelerator: Accelerator) ->
     found = spreads(Permutation(layer.ifm.shape, layer.axes), image)
     if found is None:
         return inf
-    moves = (move for one in found for move in one.of_rows(*image))
-    return sum(copy_cycles(move.nbytes, move.rows, accelerator) for move in moves)
+    return transfer_cycles((move for one in found for move in one.of_rows(*image)), accelerator)
 
 
 def _cut(dimension: _Dimension, elements: int) -> list[_Dimension]:

@@ -16,9 +16,9 @@ from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Layer, Weighted
 from byoc_hw.integers import ceil_div, largest_allowed, piece_sizes, round_up
 from byoc_hw.params.pack import PARAMS_BYTES
-from byoc_hw.plan.array.cost import copy_cycles, dense_job_cycles, is_pointwise
+from byoc_hw.plan.array.cost import copy_cycles, dense_job_cycles, is_pointwise, transfer_cycles
 from byoc_hw.plan.array.kinds import PSUM_BYTES, Geometry, Window, geometry, parts_of_kernel
-from byoc_hw.plan.array.packing import Packing, filling_cycles, least_packed, tile_packing
+from byoc_hw.plan.array.packing import Packing, least_packed, tile_packing
 from byoc_hw.plan.array.transfers import tile_pieces
 from byoc_hw.plan.array.weight_blocks import params_together, weights_bytes
 from byoc_hw.plan.array.window import Axis, Extent, Extents
@@ -449,7 +449,7 @@ class Tiler:
         if not packed:
             return self._tile_cycles(ifm, window.columns.ifm, window.ifm_channels)
         packing = self.packing(row, column)
-        fills = filling_cycles(packing.fills(ifm, self.accelerator), self.accelerator)
+        fills = transfer_cycles(packing.fills(ifm, self.accelerator), self.accelerator)
         return fills + self._tile_cycles(ifm, window.columns.ifm, window.ifm_channels, packing.pitch)
 
     def _tile_cycles(self, extents: Extents, width: int, channels: int, pitch: int = 0) -> int:

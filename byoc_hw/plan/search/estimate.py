@@ -8,7 +8,7 @@ from math import prod
 from typing import NamedTuple
 
 from byoc_hw.integers import round_up
-from byoc_hw.plan.array.cost import copy_cycles
+from byoc_hw.plan.array.cost import copy_cycles, transfer_cycles
 from byoc_hw.plan.array.mapped import MappedGraph
 from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.array.weight_blocks import (
@@ -365,9 +365,8 @@ class Estimates:
             run = channels if channels != join.whole.extents[2] else width * channels
             cycles += copy_cycles(run, nbytes // run, self.accelerator)
         rows = nbytes // (storage.extents[1] * storage.extents[2])
-        for move in (move for _, one in storage.spreads for move in one.of_rows(rows, *storage.extents[1:])):
-            cycles += copy_cycles(move.nbytes, move.rows, self.accelerator)
-        return cycles
+        spread = (move for _, one in storage.spreads for move in one.of_rows(rows, *storage.extents[1:]))
+        return cycles + transfer_cycles(spread, self.accelerator)
 
     def copy(self, storage: Storage, nbytes: int) -> int:
         """Cycles to copy `nbytes` bytes of a storage between local and main memory."""

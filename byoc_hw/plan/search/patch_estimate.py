@@ -14,7 +14,7 @@ from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer, Weighted
 from byoc_hw.integers import ceil_div, piece_sizes, round_up
 from byoc_hw.params.pack import PARAMS_BYTES
-from byoc_hw.plan.array.cost import copy_cycles, dense_job_cycles
+from byoc_hw.plan.array.cost import copy_cycles, dense_job_cycles, transfer_cycles
 from byoc_hw.plan.array.kinds import PSUM_BYTES, Window, geometry, job_cycles, parts_of_kernel, rows_at_a_time
 from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.array.transfers import strided
@@ -609,7 +609,7 @@ class PatchedGroup:
             _, width, channels = storage.extents
             strides = home.strides or (width * channels, channels, 1)
             moves = strided(box, strides, (box[1] * box[2], box[2], 1))
-            self._copies[key] = sum(copy_cycles(one.nbytes, one.rows, self._accelerator) for one in moves)
+            self._copies[key] = transfer_cycles(moves, self._accelerator)
         return self._copies[key]
 
 

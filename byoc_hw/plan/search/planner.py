@@ -15,7 +15,7 @@ from byoc_hw.plan.array.cost import copy_cycles
 from byoc_hw.plan.array.kinds import Window
 from byoc_hw.plan.array.mapped import MappedGraph, map_graph
 from byoc_hw.plan.array.mapping import bands_worth_packing
-from byoc_hw.plan.array.permuting import copying_cycles
+from byoc_hw.plan.array.permuting import transposing_cycles
 from byoc_hw.plan.array.spread import stored_cycles
 from byoc_hw.plan.array.storage import NOWHERE_ELSE, Lies, NotInPlace, can_tile
 from byoc_hw.plan.array.tiling import Tiler, tile_geometry
@@ -291,15 +291,16 @@ def _stored_transposed(mapped: MappedGraph) -> tuple[frozenset[int], ...]:
     """The transpositions that take the DMA fewer cycles where what makes their inputs stores them: than stores of their
     own that do all, and of these, where they are others, than loads and stores that do a part each."""
     layers, of, accelerator = mapped.graph.layers, mapped.storages.of, mapped.accelerator
-    found = dict[int, tuple[bool, bool]]()
+    every, fewer = set[int](), set[int]()
     for index, layer in enumerate(layers):
         if isinstance(layer, Transpose) and index not in mapped.mapping.copied:
             stored = stored_cycles(layer, of[layer.ifm].extents, accelerator)
-            plain = copy_cycles(layer.ifm.nbytes, 1, accelerator)
-            alone, parted = (copying_cycles(layer, accelerator, parted=some) for some in (False, True))
-            found[index] = stored < alone, stored < min(alone, plain + parted)
-    several = (frozenset(index for index, saves in found.items() if saves[kind]) for kind in (0, 1))
-    return tuple(dict.fromkeys(several))
+            if stored < transposing_cycles(layer, accelerator, parted=False):
+                every.add(index)
+                plain = copy_cycles(layer.ifm.nbytes, 1, accelerator)
+                if stored < plain + transposing_cycles(layer, accelerator, parted=True):
+                    fewer.add(index)
+    return tuple(dict.fromkeys(map(frozenset, (every, fewer))))
 
 
 def stored_as_well(mapped: MappedGraph, some: frozenset[int]) -> frozenset[int]:

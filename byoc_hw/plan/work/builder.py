@@ -12,10 +12,10 @@ from byoc_hw.integers import ceil_div
 from byoc_hw.params.pack import PARAMS_BYTES
 from byoc_hw.plan.array.cost import dense_job_shapes
 from byoc_hw.plan.array.mapped import MappedGraph
-from byoc_hw.plan.array.permuting import permuting_copies
+from byoc_hw.plan.array.permuting import permuting_copies, reordered_bytes
 from byoc_hw.plan.array.spread import Spread
 from byoc_hw.plan.array.storage import Argument, Join, Storage
-from byoc_hw.plan.array.transfers import Transfer, canonical, linear_chunks, slabs, strided
+from byoc_hw.plan.array.transfers import Transfer, linear_chunks, slabs, strided
 from byoc_hw.plan.array.window import Extents, extents, row_bytes
 from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.steps import ARGUMENT, FLASH_ALIGNMENT, SCRATCH, WEIGHTS, Address, Copy, Image, Job
@@ -192,7 +192,7 @@ class WorkBuilder:
     def transpose(self, index: int, layer: Transpose, group: int) -> None:
         """Append units that reorder a tensor from main memory to main memory, one for each of the group's stripes."""
         source, target = self.storages.of[layer.ifm], self.storages.of[layer.ofm]
-        permutation = canonical(layer.ifm.shape, layer.axes, layer.ifm.bytes_of(1))
+        permutation = reordered_bytes(layer)
         targets, offset = self.targets(target), 0
         outer, *inner = permutation.shape
         stripe = ceil_div(outer, self.choices.groups[group].stripes) * prod(inner)

@@ -16,21 +16,25 @@ HEADS = Permutation((16, 16, 2, 16), (0, 2, 1, 3))
 """Windows of tokens with two heads each, to heads with tokens."""
 
 
+def bytes_of(moves):
+    """The rows of copies, in main memory and in local memory."""
+    for move in moves:
+        for row in range(move.rows):
+            main, there = move.main + row * move.main_stride, move.local + row * move.local_stride
+            yield slice(main, main + move.nbytes), slice(there, there + move.nbytes)
+
+
 def moved(permutation, limit, accelerator):
     """The bytes of a tensor that counts up, reordered slab by slab."""
     source, target = np.arange(prod(permutation.shape)), np.full(prod(permutation.shape), -1)
     first = 0
     for origin, extents in slabs(permutation.shape, limit):
         copies, local = permuting_copies(permutation, extents, accelerator), np.full(prod(extents), -1)
-        for move in copies.loads.transfers(first):
-            for row in range(move.rows):
-                main, there = move.main + row * move.main_stride, move.local + row * move.local_stride
-                local[there : there + move.nbytes] = source[main : main + move.nbytes]
+        for main, there in bytes_of(copies.loads.transfers(first)):
+            local[there] = source[main]
         start = sum(place * stride for place, stride in zip(origin, permutation.output_strides, strict=True))
-        for move in copies.stores.transfers(start):
-            for row in range(move.rows):
-                main, there = move.main + row * move.main_stride, move.local + row * move.local_stride
-                target[main : main + move.nbytes] = local[there : there + move.nbytes]
+        for main, there in bytes_of(copies.stores.transfers(start)):
+            target[main] = local[there]
         first += prod(extents)
     return target
 
