@@ -298,7 +298,7 @@ def choices(draw, graph, hardware):
         joins = [index for index, layer in enumerate(graph.layers) if layer.kind in ("concat", "slice")]
         placed = frozenset(index for index in joins if draw(st.booleans()))
         kinds = {index: layer.kind for index, layer in enumerate(graph.layers) if index not in placed}
-        moved = [index for index, kind in kinds.items() if kind in ("concat", "transpose")]
+        moved = [index for index, kind in kinds.items() if kind in ("concat", "slice", "transpose")]
         stored = frozenset(index for index in moved if draw(st.booleans()))
     numbers = {number for number in bands(graph.layers) if number is not None} if hardware.packed_rows else ()
     packed = frozenset(number for number in numbers if draw(st.booleans()))

@@ -12,9 +12,11 @@ from plan_samples import Samples, accelerator, graph_of
 from byoc_hw.accelerator import SMALL
 from byoc_hw.errors import PlanError
 from byoc_hw.plan.array.mapping import map_layers
+from byoc_hw.plan.array.packing import bands
 from byoc_hw.plan.array.parcels import progressions
 from byoc_hw.plan.choices import Choices, Group, Tiling, from_plain
 from byoc_hw.plan.region import lay_out_region
+from byoc_hw.plan.search.planner import map_choices
 from byoc_hw.plan.steps import Copy
 
 
@@ -149,14 +151,15 @@ def test_tiles_are_not_stored_where_rows_are_wider():
 
 def test_layers_in_front_of_a_concatenation_take_packed_tiles():
     """Two branches, of which one has narrow images and more weights than there is room for: in packed rows it takes the
-    array about half the cycles. What is put together would fit local memory, but not beside such tiles."""
+    array about half the cycles. What is put together would fit local memory, but neither beside such tiles, nor do all
+    images of a band with packed rows."""
     samples = Samples()
     ifm = samples.tensor((1, 6, 6, 48))
     parts = [samples.conv2d(ifm, 192, (1, 1)), samples.conv2d(ifm, 192, (3, 3), padding=(1, 1, 1, 1))]
     joined = samples.concat([part.ofm for part in parts], 3)
     last = samples.conv2d(joined.ofm, 16, (1, 1))
     graph = graph_of([ifm], [*parts, joined, last], [last.ofm])
-    chosen = choose(graph, SMALL)
+    chosen = choose(graph, replace(SMALL, activation_memory=16 * 1024))
     assert chosen.stored == {2}
     assert [group.tiling.packed for group in chosen.groups if group.tiling] == [True]
 
@@ -395,16 +398,112 @@ def test_a_slice_that_is_two_outputs_is_stored_to_both():
     check(graph, accelerator(4096))
 
 
-def test_a_slice_larger_than_local_memory_is_read_in_place():
+def rows_of_a_large_image():
+    """A convolution, all rows of its output but one, and a convolution of these: they do not fit 8 KiB."""
     samples = Samples()
     first = samples.conv2d(samples.tensor((1, 24, 24, 16)), 16, (1, 1))
     part = samples.slice(first.ofm, (0, 1, 0, 0), (1, 23, 24, 16), (1, 1, 1, 1))
     last = samples.conv2d(part.ofm, 8, (3, 3))
-    graph = graph_of([first.ifm], [first, part, last], [last.ofm])
-    small = accelerator(activations=8 * 1024)
-    assert choose(graph, small).placed == {1}
-    plan = check(graph, small)
+    return graph_of([first.ifm], [first, part, last], [last.ofm])
+
+
+def test_a_slice_larger_than_local_memory_is_loaded_from_its_input_in_main_memory():
+    graph, small = rows_of_a_large_image(), accelerator(activations=8 * 1024)
+    assert choose(graph, small).stored == {1}
+    plan, copied = check(graph, small), check(graph, small, choices=without(graph, small))
     assert not [step for call in plan.calls if call.index == 1 for step in call.steps]
+    assert plan.moved["spilled"] < 0.6 * copied.moved["spilled"]
+
+
+def test_a_slice_larger_than_local_memory_may_be_read_in_place():
+    graph, small = rows_of_a_large_image(), accelerator(activations=8 * 1024)
+    placed = Choices((False,), (Group(3, stripes=8),), (None,) * 3, placed=frozenset({1}))
+    plan = check(graph, small, choices=placed)
+    assert plan.moved["spilled"] == 0
+
+
+def halves(samples, width=6, channels=16):
+    """A convolution 0 whose output's halves are slices 1 and 2; a convolution 3 of the second; all three are put
+    together (4) for a last convolution 5."""
+    ifm = samples.tensor((1, 6, width, 8))
+    first = samples.conv2d(ifm, 2 * channels, (1, 1))
+    shape = 1, 6, width, channels
+    kept, part = (samples.slice(first.ofm, (0, 0, 0, begin), shape, (1, 1, 1, 1)) for begin in (0, channels))
+    inside = samples.conv2d(part.ofm, channels, (3, 3), padding=(1, 1, 1, 1))
+    joined = samples.concat([kept.ofm, part.ofm, inside.ofm], 3)
+    last = samples.conv2d(joined.ofm, 8, (1, 1))
+    return graph_of([ifm], [first, kept, part, inside, joined, last], [last.ofm])
+
+
+STORED = frozenset({1, 2, 4})
+"""The slices and the concatenation of `halves`."""
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_channels_are_stored_where_they_are_put_together_with_others(packed):
+    """Nothing is copied for the slices and the concatenation; the second half is loaded from among all channels, also
+    with packed rows."""
+    graph, hardware = halves(Samples()), accelerator(packed_rows=packed)
+    together = frozenset(bands_of(graph)) if packed else frozenset()
+    chosen = Choices((False,), (Group(1),) * 6, (None,) * 6, stored=STORED, packed=together)
+    plan = check(graph, hardware, choices=chosen)
+    assert {call.index for call in plan.calls if call.steps} == {0, 3, 5}
+    mapped = map_choices(graph, hardware, chosen)
+    assert bool(mapped.storages.of[graph.layers[2].ofm].packing) == packed
+    size = graph.layers[1].ofm.nbytes
+    assert plan.moved["spilled"] == 2 * size + size + 3 * size + 3 * size  # of 0; what 3 reads; put together; read by 5
+
+
+def bands_of(graph):
+    return {number for number in bands(graph.layers) if number is not None}
+
+
+@given(
+    st.integers(2, 9),
+    st.sampled_from([1, 4, 7]),
+    st.sampled_from([1, 2, 3, 6]),
+    st.booleans(),
+    st.lists(st.booleans(), min_size=6, max_size=6),
+    st.sampled_from([1, 2, 4]),
+)
+@settings(max_examples=40, deadline=None)
+def test_halves_in_stripes_are_exact(width, channels, stripes, packed, held, alignment):
+    channels = -(-channels // alignment) * alignment
+    graph = halves(Samples(), width, channels)
+    hardware = accelerator(packed_rows=packed, dma_alignment=alignment, local_alignment=max(4, alignment))
+    together = frozenset(bands_of(graph)) if packed else frozenset()
+    held = frozenset(index for index, kept in enumerate(held) if kept)
+    groups = (Group(1, stripes), Group(3, stripes, held & {1, 2, 3}), Group(2, stripes, held))
+    chosen = Choices((False,), groups, (None,) * 6, stored=STORED, packed=together)
+    check(graph, hardware, choices=chosen)
+
+
+@pytest.mark.parametrize(("begin", "steps"), [((0, 0), (2, 2)), ((1, 0), (2, 2)), ((1, 2), (1, 3))])
+def test_every_second_pixel_is_loaded_from_its_input(begin, steps):
+    """Of an input of the region as well, and of a slice of a slice."""
+    samples = Samples()
+    ifm = samples.tensor((1, 9, 9, 4))
+    shape = 1, *(-(-(9 - first) // step) for first, step in zip(begin, steps, strict=True)), 4
+    some = samples.slice(ifm, (0, *begin, 0), shape, (1, *steps, 1))
+    inner = samples.slice(some.ofm, (0, 1, 0, 2), (1, 2, 2, 2), (1, 1, 2, 1))
+    layers = [some, inner, samples.conv2d(some.ofm, 8, (1, 1)), samples.conv2d(inner.ofm, 8, (1, 1))]
+    graph = graph_of([ifm], layers, [layers[2].ofm, layers[3].ofm])
+    chosen = Choices((False,), (Group(3), Group(1)), (None,) * 4, stored=frozenset({0, 1}))
+    plan = check(graph, accelerator(), choices=chosen)
+    assert plan.moved["inputs"] == some.ofm.nbytes + inner.ofm.nbytes
+
+
+def test_rows_are_not_stored_where_they_are_put_together_with_others():
+    samples = Samples()
+    first = samples.conv2d(samples.tensor((1, 8, 8, 4)), 8, (1, 1))
+    part = samples.slice(first.ofm, (0, 2, 0, 0), (1, 4, 8, 8), (1, 1, 1, 1))
+    joined = samples.concat([part.ofm, first.ofm], 1)
+    last = samples.conv2d(joined.ofm, 4, (1, 1))
+    graph = graph_of([first.ifm], [first, part, joined, last], [last.ofm])
+    chosen = Choices((False,), (Group(1),) * 4, (None,) * 4, stored=frozenset({1, 2}))
+    with pytest.raises(PlanError, match=r"channels of .* cannot be stored as a part"):
+        lay_out_region(graph, accelerator(), chosen)
+    check(graph, accelerator())
 
 
 def test_a_tensor_that_is_concatenated_with_itself_has_two_places():

@@ -34,9 +34,9 @@ class Mapping:
     index of the layer, that the copies of the region's arguments do. `placed` are the concatenations whose inputs
     are written into their output in local memory, and the slices that are read in place; `stored` the concatenations
     whose inputs are stored into their output in main memory, or are put together as they are loaded, the slices that
-    are stored from their input, and the transpositions that are done by the stores of their input. `packed` are the
-    bands whose rows are packed, and `rows` what comes of that. With `jobs_transpose` jobs read swapped inputs of the
-    region as they lie in main memory, where they can.
+    are stored from their input, or loaded from where it lies in main memory, and the transpositions that are done by
+    the stores of their input. `packed` are the bands whose rows are packed, and `rows` what comes of that. With
+    `jobs_transpose` jobs read swapped inputs of the region as they lie in main memory, where they can.
     """
 
     layers: tuple[Layer, ...]
@@ -112,7 +112,7 @@ def map_layers(
         for layer, other in zip(graph.layers, turned, strict=True)
         for tensor, there in zip((*layer.inputs, layer.ofm), (*other.inputs, other.ofm), strict=True)
     }
-    packed, numbers = frozenset(packed), bands(graph.layers)
+    packed, stored, numbers = frozenset(packed), frozenset(stored), bands(graph.layers)
     if (packed or jobs_transpose) and not accelerator.packed_rows:
         raise PlanError(f"{graph.name}: accelerator {accelerator.name} has no packed_rows")
     if not packed <= set(numbers):
@@ -124,9 +124,9 @@ def map_layers(
         origin,
         _transposed_by_copies(graph) if copies_transpose else frozenset(),
         frozenset(placed),
-        frozenset(stored),
+        stored,
         packed,
-        pack_rows(graph, turned, numbers, packed, accelerator),
+        pack_rows(graph, turned, numbers, packed, accelerator, stored),
         jobs_transpose,
     )
 

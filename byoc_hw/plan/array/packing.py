@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from byoc_hw.accelerator import Accelerator
-from byoc_hw.graph import Convolution, Graph, Layer, Weighted
+from byoc_hw.graph import Concat, Convolution, Graph, Layer, Slice, Weighted
 from byoc_hw.plan.array.connected import connected
 from byoc_hw.plan.array.cost import best_cycles, is_pointwise, transfer_cycles
 from byoc_hw.plan.array.kinds import Run, Window, geometry, job_cycles
@@ -185,10 +185,16 @@ def _is_image(tensor: Tensor) -> bool:
 
 
 def pack_rows(
-    graph: Graph, layers: Sequence[Layer], numbers: Sequence[int | None], packed: Set[int], accelerator: Accelerator
+    graph: Graph,
+    layers: Sequence[Layer],
+    numbers: Sequence[int | None],
+    packed: Set[int],
+    accelerator: Accelerator,
+    stored: Set[int],
 ) -> Packed:
-    """The packed images of some bands. `layers` are the graph's as they are mapped, `numbers` their bands."""
-    free = free_images(graph, accelerator) if packed else frozenset()
+    """The packed images of some bands. `layers` are the graph's as they are mapped, `numbers` their bands, and `stored`
+    those that copies of other layers do in main memory."""
+    free = free_images(graph, accelerator, stored) if packed else frozenset()
     found = NOT_PACKED
     for number in sorted(packed):
         one = _band([index for index, other in enumerate(numbers) if other == number], graph, layers, free, accelerator)
@@ -202,7 +208,7 @@ def worth_packing(
     """The bands that take the array fewer cycles packed, without the copies that this costs."""
     if not (accelerator.packed_rows and accelerator.tuning.pack):
         return frozenset()
-    free, found = free_images(graph, accelerator), set()
+    free, found = free_images(graph, accelerator, storable(graph.layers)), set()
     for number in {one for one in numbers if one is not None}:
         members = [index for index, other in enumerate(numbers) if other == number]
         band = _band(members, graph, layers, free, accelerator)
@@ -212,14 +218,20 @@ def worth_packing(
     return frozenset(found)
 
 
-def free_images(graph: Graph, accelerator: Accelerator) -> frozenset[Tensor]:
-    """The images that may be packed: all that touches them are windows and runs, and copies of whole words."""
+def storable(layers: Sequence[Layer]) -> frozenset[int]:
+    """The layers that copies of others may do in main memory, where all rows lie as ever."""
+    return frozenset(index for index, layer in enumerate(layers) if isinstance(layer, Concat | Slice))
+
+
+def free_images(graph: Graph, accelerator: Accelerator, stored: Set[int]) -> frozenset[Tensor]:
+    """The images that may be packed: all that touches them are windows and runs, layers that are `stored` by copies of
+    others, and copies of whole words."""
     bound = {tensor for tensor in graph.outputs if tensor in graph.inputs}
     touched: set[Tensor] = set()
-    for layer in graph.layers:
+    for index, layer in enumerate(graph.layers):
         tensors = {*layer.inputs, layer.ofm}
         touched |= tensors
-        if not isinstance(geometry(layer), Window | Run):
+        if index not in stored and not isinstance(geometry(layer), Window | Run):
             bound |= tensors
     return frozenset(
         tensor

@@ -36,10 +36,11 @@ class Argument:
 
 @dataclass(frozen=True)
 class Join:
-    """A box of another storage: from this row, column and channel on."""
+    """A box of another storage: from this row, column and channel on, every one of them or in steps."""
 
     whole: Storage
     at: tuple[int, int, int]
+    steps: tuple[int, int, int] = (1, 1, 1)
 
 
 @dataclass(eq=False)
@@ -54,8 +55,8 @@ class Storage:
     A storage that is put together in main memory has no maker: its `parts` have, and each is stored where its
     `joins` say, or, where the whole is `transposed`, its `spreads`: runs of its channels. Nor has a slice that goes to
     arguments alone: what makes the storage that it is `taken` from stores that part of it there. These are the `exits`
-    of that storage. Nor has one that is `gathered` from others in main memory as it is loaded: it is nowhere else as a
-    whole. Those others are `lent` to it.
+    of that storage. Nor has one that is `gathered` from others in main memory as it is loaded, or a slice that is
+    loaded from where its input lies there, its `view`: it is nowhere else as a whole. Those others are `lent` to it.
 
     With a `packing` its rows lie apart in local memory, in main memory as ever.
     """
@@ -77,6 +78,7 @@ class Storage:
     taken: Join | None = None
     exits: list[Storage] = field(default_factory=list)
     gathered: list[tuple[Storage, Join]] = field(default_factory=list)
+    view: Join | None = None
     lent: list[Storage] = field(default_factory=list)
     packing: Packing | None = None
 
@@ -143,7 +145,7 @@ class Storage:
     @property
     def in_boxes(self) -> bool:
         """Whether it is stored as a box of another one, or is loaded or stored in boxes."""
-        return bool(self.joins or self.spreads or self.exits or self.gathered)
+        return bool(self.joins or self.spreads or self.exits or self.gathered or self.view)
 
     @property
     def reordered(self) -> bool:
@@ -154,7 +156,7 @@ class Storage:
     @property
     def constant(self) -> bool:
         nowhere = self.maker is None and self.source is None
-        return nowhere and self.taken is None and not (self.parts or self.gathered)
+        return nowhere and self.taken is self.view is None and not (self.parts or self.gathered)
 
     @property
     def last(self) -> int:
@@ -231,7 +233,8 @@ def storages(graph: Graph, mapping: Mapping, lies: Lies = NOWHERE_ELSE) -> Stora
             for part in write_in_place(index, layer, storage(layer.ofm, mapped.ofm), of):
                 found.remove(part)
         elif index in mapping.stored and isinstance(layer, Slice):
-            store_from(index, layer, storage(layer.ifm, mapped.ifm), storage(layer.ofm, mapped.ofm), graph)
+            take = store_from if layer.ofm in graph.outputs else load_from
+            take(index, layer, storage(layer.ifm, mapped.ifm), storage(layer.ofm, mapped.ofm), graph)
         elif index in mapping.stored and isinstance(layer, Concat):
             if any(one not in of or of[one].source is not None for one in layer.inputs):
                 for tensor, there in zip(layer.inputs, mapped.inputs, strict=True):
@@ -345,7 +348,10 @@ def store_in_place(index: int, layer: Concat, whole: Storage, of: dict[Tensor, S
         if part is not None and part.transposed is not None:
             _spread_further(index, layer, tensor, part, Join(whole, at), mapping)
             continue
-        if part is None or not part.makers or part.swapped or part.place(tensor) != dense_place(tensor):
+        if part is not None and part.view is not None:
+            _spread_channels(index, layer, part.view, part.extents, Join(whole, at), mapping)
+            continue
+        if part is None or not part.makers or part.swapped or tensor in part.places:
             raise NotInPlace([index], f"{layer.name}: {tensor.name} is not one layer's output by itself")
         strange = _copied(part, mapping) and not (_is_image(tensor) and _scattered(mapping.layers[part.makers[0]]))
         if strange or part.extents != extents(tensor) or tensor.bytes_of(1) != 1:
@@ -395,7 +401,7 @@ def _channels_of(ifm: Storage) -> Iterator[tuple[Storage, int]]:
 
 def _stored_by_one(part: Storage, mapping: Mapping) -> bool:
     """Whether one layer makes all of a storage as it lies in the model, and can store pixels that lie apart."""
-    if len(part.makers) != 1 or part.swapped or part.packing or part.places:
+    if len(part.makers) != 1 or part.swapped or part.places:
         return False
     return not _copied(part, mapping) or (_scattered(mapping.layers[part.makers[0]]) and _is_image(part.tensor))
 
@@ -420,6 +426,18 @@ def _spread_further(index: int, layer: Concat, tensor: Tensor, spread: Storage, 
                 raise NotInPlace([index], f"{layer.name}: {tensor.name} cannot be stored as a part of its output")
             runs += found
         _spread(index, layer, part, whole, runs, mapping)
+
+
+def _spread_channels(index: int, layer: Concat, view: Join, part: Extents, join: Join, mapping: Mapping) -> None:
+    """Let a slice of channels be stored as a part of a concatenation by what makes all channels."""
+    made, whole, (row, column, first) = view.whole, join.whole, view.at
+    _, width, channels = whole.extents
+    channelwise = (row, column, view.steps, *part[:2]) == (0, 0, (1, 1, 1), *made.extents[:2])
+    if not (channelwise and _stored_by_one(made, mapping) and whole.extents == extents(layer.ofm)):
+        raise NotInPlace([index], f"{layer.name}: channels of {made.name} cannot be stored as a part of its output")
+    strides = width * channels, channels, 1
+    offset = sum(place * stride for place, stride in zip(join.at, strides, strict=True))
+    _spread(index, layer, made, whole, [Spread(first, first + part[2], offset, strides)], mapping)
 
 
 def _forget_unread(found: list[Storage]) -> None:
@@ -470,6 +488,29 @@ def store_from(index: int, layer: Slice, whole: Storage, part: Storage, graph: G
     whole.exits.append(part)
 
 
+def load_from(index: int, layer: Slice, whole: Storage, part: Storage, graph: Graph) -> None:
+    """Let a slice be loaded from where its input lies in main memory."""
+    begin, steps = _last_three(layer.begin, 0), _last_three(layer.steps, 1)
+    plain = prod(layer.ifm.shape[:-3]) == 1 and whole.extents == extents(layer.ifm) and layer.ifm not in whole.places
+    several = whole.gathered or whole.constant or layer.ofm.bytes_of(1) != 1
+    if not plain or several or (steps[2] != 1 and part.extents[2] > 1):
+        raise NotInPlace([index], f"{layer.name}: a slice that is loaded from its input is a box of runs of channels")
+    if whole.view is not None:  # a slice of a slice
+        around, *outer = whole.view.whole, whole.view.at, whole.view.steps
+        begin, steps = _inside(begin, steps, *outer)
+        whole = around
+    part.view = Join(whole, begin, steps)
+    whole.lent.append(part)
+
+
+def _inside(begin: Extents, steps: Extents, at: Extents, by: Extents) -> tuple[Extents, Extents]:
+    """Where a slice of a slice begins, and its steps."""
+    (top, left, front), (down, right, inward) = begin, by
+    (row, column, channel), (rows, columns, channels) = at, steps
+    start = row + top * down, column + left * right, channel + front * inward
+    return start, (rows * down, columns * right, channels * inward)
+
+
 def _scattered(layer: Layer) -> bool:
     """Whether a layer without jobs can write to rows and pixels that lie apart."""
     return not isinstance(layer, Transpose)
@@ -477,7 +518,8 @@ def _scattered(layer: Layer) -> bool:
 
 def needs_all_of(whole: Storage, indices: Sequence[int]) -> bool:
     """Whether some of these layers read what others of them write, by way of main memory: they cannot be one group."""
-    parts = (*whole.parts, *(part for part, _ in whole.gathered))
+    viewed = () if whole.view is None else (whole.view.whole, *whole.view.whole.parts)
+    parts = (*whole.parts, *(part for part, _ in whole.gathered), *viewed)
     return any(maker in indices for part in parts for maker in part.makers) and any(
         reader in indices for reader in whole.readers
     )
@@ -527,7 +569,8 @@ def check_places(graph: Graph, mapping: Mapping, of: dict[Tensor, Storage]) -> N
                 raise NotInPlace(_placing(graph, mapping, there, of), f"{layer.name}: height and width are swapped")
             apart = tensor in one.places and not _together(tensor, one.places[tensor])
             copied = isinstance(form, CopiesOnly) and index not in mapping.placed | mapping.stored
-            several = one.joined or tensor in one.places or one.gathered or (tensor is layer.ofm and one.exits)
+            elsewhere = one.gathered or one.view or (tensor is layer.ofm and one.exits)
+            several = one.joined or tensor in one.places or elsewhere
             if (isinstance(form, Run | Product) and apart) or (copied and several):
                 raise NotInPlace(_placing(graph, mapping, tensor, of), f"{layer.name}: needs {tensor.name} by itself")
     for tensor in graph.outputs:

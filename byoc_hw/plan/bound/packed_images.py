@@ -155,7 +155,7 @@ class PackedImages:
 
     @cached_property
     def _free(self) -> frozenset[Tensor]:
-        return free_images(self.graph, self.one)
+        return free_images(self.graph, self.one, frozenset())
 
     def _follows(self, image: Tensor) -> bool:
         """Whether an image lies packed where its band does: of a window whose images may all be packed, and that takes

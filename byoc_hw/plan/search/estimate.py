@@ -23,7 +23,8 @@ from byoc_hw.plan.array.weight_blocks import (
 )
 from byoc_hw.plan.array.window import extents, row_bytes
 from byoc_hw.plan.choices import Blocks
-from byoc_hw.plan.work.builder import argument_home, moves, scratch_home
+from byoc_hw.plan.work.builder import argument_home, moves, scratch_home, viewed_home
+from byoc_hw.plan.work.ops import Home
 from byoc_hw.plan.work.rows_needed import RowsOfLayers, Span, Stripe, stripes_of
 
 HeldSet = frozenset[int]
@@ -380,12 +381,19 @@ class Estimates:
         if storage.gathered:
             shares = ((part, part.nbytes * nbytes // storage.nbytes) for part, _ in storage.gathered)
             return sum(self._gather(part, storage, share) for part, share in shares)
-        argument = storage.source or (storage.sinks[0] if storage.sinks else None)
-        home = scratch_home(storage) if argument is None else argument_home(storage, argument)
+        home = self._home(storage if storage.view is None else storage.view.whole)
+        if storage.view is not None:
+            home = viewed_home(storage, storage.view, home)
         if home.strides is None:
             return copy_cycles(nbytes, 1, self.accelerator)
         transfers = moves(home, 0, nbytes)
         return sum(copy_cycles(one.nbytes, one.rows, self.accelerator) for one in transfers)
+
+    @staticmethod
+    def _home(storage: Storage) -> Home:
+        """Where a storage is in main memory."""
+        argument = storage.source or (storage.sinks[0] if storage.sinks else None)
+        return scratch_home(storage) if argument is None else argument_home(storage, argument)
 
     def _gather(self, part: Storage, whole: Storage, nbytes: int) -> int:
         """Cycles to load `nbytes` bytes of a part to its place in a storage that is put together so."""

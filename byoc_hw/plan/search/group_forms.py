@@ -99,7 +99,7 @@ class GroupForms:
         self._layers, self._order, self._of = mapped.mapping.layers, estimates.order, mapped.storages.of
         self._packed = mapped.mapping.rows.layers
         self._tight = mapped.shared(tight_layers)
-        self._put_together = [one for one in mapped.storages.all if one.parts]
+        self._put_together = [one for one in mapped.storages.all if one.parts or one.gathered or one.view]
         self._always = frozenset(one.index for one in mapped.storages.all if one.joined or one.interleaved)
         inputs = (self._layers[index].inputs for index in self._order)
         self._reads = [{self._of[tensor].index for tensor in tensors} for tensors in inputs]

@@ -253,8 +253,8 @@ _SHARES = (1.0, 0.5, 0.25, 0.0)
 
 def placements(mapped: MappedGraph) -> Iterator[MappedGraph]:
     """The region with its concatenations put together in local memory if they are small, or in main memory, its slices
-    read in place, and those that are outputs stored from there, its transpositions stored by what makes their inputs;
-    and with copies for all of them."""
+    read in place, or loaded from where their inputs lie in main memory, and those that are outputs stored from there,
+    its transpositions stored by what makes their inputs; and with copies for all of them."""
     layers, memory = mapped.graph.layers, mapped.accelerator.activation_memory
     moved = {index: layer for index, layer in enumerate(layers) if isinstance(layer, Concat | Slice)}
     joins = frozenset(index for index, layer in moved.items() if isinstance(layer, Concat))
@@ -263,10 +263,10 @@ def placements(mapped: MappedGraph) -> Iterator[MappedGraph]:
     seen: set[tuple[frozenset[int], frozenset[int]]] = {(frozenset(), frozenset())}
     slices = frozenset(moved.keys() - joins - exits)
     for turned, read, share in product(turns, dict.fromkeys((slices, frozenset[int]())), _SHARES):
-        if not mapped.accelerator.tuning.hold or not (moved or turned) or (slices and not (read or turned)):
+        if not mapped.accelerator.tuning.hold or not (moved or turned):
             continue
         small = frozenset(index for index in joins if layers[index].ofm.nbytes <= share * memory)
-        one = _placed(mapped, small | read, joins - small | exits | turned)
+        one = _placed(mapped, small | read, (joins - small) | exits | (slices - read) | turned)
         found = one.mapping.placed, one.mapping.stored
         if found not in seen:
             seen.add(found)
@@ -275,7 +275,7 @@ def placements(mapped: MappedGraph) -> Iterator[MappedGraph]:
 
 
 def _placed(mapped: MappedGraph, placed: frozenset[int], stored: frozenset[int]) -> MappedGraph:
-    """The region with as many of these layers placed as can be; of the others the concatenations are stored."""
+    """The region with as many of these layers placed as can be, and as many of the others stored."""
     mapping, lies = mapped.mapping, mapped.lies
     fixed = mapped.graph, mapped.accelerator, mapping.swapped, mapped.copies_transpose
     while True:
@@ -283,8 +283,7 @@ def _placed(mapped: MappedGraph, placed: frozenset[int], stored: frozenset[int])
             return map_graph(*fixed, placed, stored, mapping.packed, lies, jobs_transpose=mapping.jobs_transpose)
         except NotInPlace as error:
             failed = error.layers & (placed | stored) or placed | stored
-            again = frozenset(index for index in failed & placed if isinstance(mapped.graph.layers[index], Concat))
-            placed, stored = placed - failed, stored - failed | again
+            placed, stored = placed - failed, stored - failed | failed & placed
 
 
 def _stored_transposed(mapped: MappedGraph) -> tuple[frozenset[int], ...]:

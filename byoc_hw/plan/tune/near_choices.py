@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from byoc_hw.graph import Concat, Transpose, Weighted
+from byoc_hw.graph import Concat, Slice, Transpose, Weighted
 from byoc_hw.plan.array.cost import copy_cycles
 from byoc_hw.plan.array.mapped import MappedGraph
 from byoc_hw.plan.array.storage import NotInPlace, can_tile
@@ -36,8 +36,8 @@ def choices_nearby(space: SearchSpace, found: Layout) -> Iterator[Choices]:
 
 
 def choices_by_kind(found: Layout, *, bands: bool = True) -> Iterator[NearbyChoices]:
-    """Choices near those of a plan, or of one like it: all weights in smaller blocks, concatenations and
-    transpositions that are stored by what makes their inputs, layers in tiles and `bands` of rows that take the array
+    """Choices near those of a plan, or of one like it: all weights in smaller blocks, concatenations, slices and
+    transpositions that copies of other layers do, layers in tiles and `bands` of rows that take the array
     fewer cycles, then those of groups, by what they promise. Other bands come last."""
     yield from (_all_cuts, _stored, _in_tiles)
     if bands:
@@ -97,10 +97,10 @@ def _bands(space: SearchSpace, found: Layout, *, faster: bool) -> Iterator[Choic
 
 
 def _stored(space: SearchSpace, found: Layout) -> Iterator[Choices]:
-    """Concatenations and transpositions that are copied, stored by what makes their inputs: all that can be, then one
-    by one, the largest one first."""
+    """Concatenations, slices and transpositions that are copied, done by copies of other layers: all that can be, then
+    one by one, the largest one first."""
     choices, layers = found.choices, found.mapped.graph.layers
-    movable = frozenset(index for index, layer in enumerate(layers) if isinstance(layer, Concat | Transpose))
+    movable = frozenset(index for index, layer in enumerate(layers) if isinstance(layer, Concat | Slice | Transpose))
     moved = movable - choices.placed - choices.stored - found.mapped.mapping.copied
     copied = sorted(moved, key=lambda one: (-layers[one].ofm.nbytes, one)) if space.limits.hold else []
     together = [stored_as_well(found.mapped, frozenset(copied))] if len(copied) > 1 else []

@@ -120,6 +120,8 @@ class WorkBuilder:
 
     def sources(self, storage: Storage) -> list[Home]:
         """The places in main memory that a storage is loaded from."""
+        if storage.view is not None:
+            return [viewed_home(storage, storage.view, self.homes[storage.view.whole])]
         return [replace(self.homes[part], box=box) for part, box in storage.gathered] or [self.homes[storage]]
 
     def _joined(self, part: Storage, join: Join) -> Home:
@@ -249,6 +251,15 @@ def _job_costs(mapped: MappedGraph) -> dict[JobShape, JobCost]:
 def argument_home(storage: Storage, argument: Argument) -> Home:
     """The place of a storage in an argument."""
     return Home(storage, Address(ARGUMENT + argument.index), argument.strides)
+
+
+def viewed_home(part: Storage, view: Join, whole: Home) -> Home:
+    """The place of a slice in the storage that it is loaded from."""
+    _, width, channels = view.whole.extents
+    strides = whole.strides or (width * channels, channels, 1)
+    row, pixel, channel = (step * stride for step, stride in zip(view.steps, strides, strict=True))
+    offset = sum(place * stride for place, stride in zip(view.at, strides, strict=True))
+    return Home(view.whole, whole.address, (row, pixel, channel), part, offset)
 
 
 def scratch_home(storage: Storage) -> Home:

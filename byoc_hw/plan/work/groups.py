@@ -36,7 +36,7 @@ def region_work(
         Busy().with_ops(work.ops).check(mapped.graph.name, most, below)
         return work, flash
     region = WorkBuilder(mapped, choices, most, below)
-    put_together = [one for one in region.storages.all if one.parts or one.gathered]
+    put_together = [one for one in region.storages.all if one.parts or one.gathered or one.view]
     for number, (group, span) in enumerate(zip(choices.groups, choices.spans, strict=True)):
         indices = [i for i in range(*span) if region.mapping.works(i)]
         for storage in [one for one in region.held if one.index not in group.held]:

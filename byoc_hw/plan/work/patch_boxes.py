@@ -107,6 +107,7 @@ def check_patches(
                 or one.exits
                 or one.spreads
                 or one.gathered
+                or one.view
                 or extents(tensor) != one.extents
                 or tensor.bytes_of(1) != 1
             ):
