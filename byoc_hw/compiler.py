@@ -32,6 +32,7 @@ from byoc_hw.params.tflite_functions import hard_swish_values, inverse_root_valu
 from byoc_hw.pattern import Outcome
 from byoc_hw.plan.ahead import with_copies_ahead
 from byoc_hw.plan.bound.begun import bound_of_inference
+from byoc_hw.plan.channel_orders import with_orders_in_weights
 from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.core import NO_ENERGY, region_energy
 from byoc_hw.plan.fitting import Fitted, Fitting
@@ -244,7 +245,19 @@ def explain_tflite(
 
 def region_graphs(mod: tvm.IRModule) -> dict[str, Graph]:
     """The regions of a partitioned module by C symbol, as `build` plans them."""
-    return front_end().open_model(mod, None, None).graphs()
+    return graphs_to_plan(front_end().open_model(mod, None, None))
+
+
+def graphs_to_plan(model: Model) -> dict[str, Graph]:
+    """The regions of a partitioned model by symbol, without shuffles of channels that weights take up: a library takes
+    its layers as they are."""
+    hardware = model.accelerator
+    if hardware is None or not _is_tiled(hardware):
+        return model.graphs()
+    return {
+        name: with_orders_in_weights(graph, lambda layer: why_no_plan(layer, hardware) is None)
+        for name, graph in model.graphs().items()
+    }
 
 
 # ---------------------------------------------------------------- build
@@ -354,7 +367,7 @@ def _compiled(
     objective: Objective | None = None,
 ) -> tuple[Parts, Callable[[], dict[str, Room]]]:
     """The parts of a project, and a function for what each region may use of RAM and flash."""
-    graphs = model.graphs()  # lower the regions
+    graphs = model.graphs() if place else graphs_to_plan(model)  # lower the regions: `place` names their layers
     plans = _plans(graphs, model, tuning, place, objective)  # plan each region
     arena = _Arena(plans.regions, model.accelerator, io_in_arena, optimize, place)
     host = model.compile_host(graphs, arena.place, kernel_call)  # TVM compiles the rest, and calls `place`

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from byoc_hw.accelerator import REFERENCE, Accelerator
 from byoc_hw.arguments import check_flag, check_type, check_whole, shown
-from byoc_hw.compiler import front_end, partition_for_hwlib, region_rooms
+from byoc_hw.compiler import front_end, graphs_to_plan, partition_for_hwlib, region_rooms
 from byoc_hw.errors import InvalidInput
 from byoc_hw.garbage import seldom_collected
 from byoc_hw.graph import Graph
@@ -108,7 +108,7 @@ def tune(
     accelerator = known
     if accelerator.library is not None:
         raise InvalidInput(nothing_to_tune(accelerator))
-    graphs = model.graphs()
+    graphs = graphs_to_plan(model)
     if not graphs:
         raise InvalidInput(f"tuning is of regions: nothing of the model runs on accelerator {accelerator.label}")
     rooms = _rooms(mod, params, accelerator, graphs)

@@ -28,6 +28,7 @@ EXTRA = {
 }
 # Inside the planner, from left to right: files that stand beside rooms, and the rooms between them.
 PLAN = [
+    "channel_orders",
     *("region_memory", "choices", "steps", "library_layer", "chip_plan", "compact"),
     *("array", "work", "place", "order"),
     *("library", "planned", "stages"),

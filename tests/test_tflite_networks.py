@@ -18,9 +18,11 @@ ON_THE_HOST = {
     ("unet", "int8"): {},
     ("keywords", "int8"): {"svdf_1": STATE, "svdf_2": STATE, "softmax_1": SOFTMAX},
     ("attention", "int8"): {"softmax_1": SOFTMAX},
+    ("shufflenet", "int8"): {},
     ("mobilenet", "uint8"): {"softmax_1": SOFTMAX},
     ("inception", "uint8"): {},
     ("unet", "uint8"): {},
+    ("shufflenet", "uint8"): {},
 }
 """With numerics="relay". TFLite has no SVDF and no matrix product of uint8."""
 

@@ -119,6 +119,14 @@ class NetworkSample(GrowingFile):
         shape = tuple(self.shape(x)[axis] for axis in axes)
         return self._operator("TRANSPOSE", [x, order], self._same(x, shape))
 
+    def channels(self, x: int, first: int, count: int) -> int:
+        """A slice of some channels of (1, h, w, c)."""
+        _, height, width, _ = self.shape(x)
+        ends = (0, 0, 0, first), (1, height, width, first + count), (1, 1, 1, 1)
+        masks = dict.fromkeys(("BeginMask", "EndMask", "EllipsisMask", "NewAxisMask", "ShrinkAxisMask"), 0)
+        inputs = [x, *(self._constant(np.array(values, np.int32)) for values in ends)]
+        return self._operator("STRIDED_SLICE", inputs, self._same(x, (1, height, width, count)), masks)
+
     def nearest(self, x: int, factor: int = 2) -> int:
         _, height, width, depth = self.shape(x)
         size = self._constant(np.array([height * factor, width * factor], np.int32))
@@ -258,4 +266,23 @@ def attention(dtype: str) -> bytes:
     return net.file(net.dense(net.reshape(y, 1, 128), 5))
 
 
-NETWORKS = {"mobilenet": mobilenet, "inception": inception, "unet": unet, "keywords": keywords, "attention": attention}
+def shufflenet(dtype: str) -> bytes:
+    """Half of the channels pass two blocks by, and all are shuffled behind each."""
+    net = NetworkSample(dtype, 6)
+    x = net.conv(net.input(1, 8, 8, 3), 16, 3)
+    for _ in range(2):
+        inside = net.conv(net.depthwise(net.conv(net.channels(x, 8, 8), 8)), 8)
+        x = net.reshape(net.concat(net.channels(x, 0, 8), inside), 1, 8, 8, 2, 8)
+        x = net.reshape(net.transpose(x, 0, 1, 2, 4, 3), 1, 8, 8, 16)
+    x = net.depthwise(x, stride=2)
+    return net.file(net.dense(net.mean(net.conv(x, 24)), 5))
+
+
+NETWORKS = {
+    "mobilenet": mobilenet,
+    "inception": inception,
+    "unet": unet,
+    "keywords": keywords,
+    "attention": attention,
+    "shufflenet": shufflenet,
+}
