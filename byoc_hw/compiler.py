@@ -38,6 +38,7 @@ from byoc_hw.plan.core import NO_ENERGY, region_energy
 from byoc_hw.plan.fitting import Fitted, Fitting
 from byoc_hw.plan.lanes.planner import plan_on_chip
 from byoc_hw.plan.library import LibraryPlan
+from byoc_hw.plan.merged_transpositions import with_merged_transpositions
 from byoc_hw.plan.place.arena import ModelMemory, flash_problem, place_model, ram_problem
 from byoc_hw.plan.placement import sent_to_host
 from byoc_hw.plan.planned import PlannedRegion, flash_owners
@@ -249,15 +250,16 @@ def region_graphs(mod: tvm.IRModule) -> dict[str, Graph]:
 
 
 def graphs_to_plan(model: Model) -> dict[str, Graph]:
-    """The regions of a partitioned model by symbol, without shuffles of channels that weights take up: a library takes
-    its layers as they are."""
+    """The regions of a partitioned model by symbol, without shuffles of channels that weights take up, and with
+    transpositions merged. A library takes its layers as they are."""
     hardware = model.accelerator
     if hardware is None or not _is_tiled(hardware):
         return model.graphs()
-    return {
-        name: with_orders_in_weights(graph, lambda layer: why_no_plan(layer, hardware) is None)
-        for name, graph in model.graphs().items()
-    }
+    graphs = model.graphs()
+    for name, graph in graphs.items():
+        ordered = with_orders_in_weights(graph, lambda layer: why_no_plan(layer, hardware) is None)
+        graphs[name] = with_merged_transpositions(ordered, accelerators_of(hardware)[0])
+    return graphs
 
 
 # ---------------------------------------------------------------- build

@@ -30,7 +30,9 @@ EXTRA = {
 PLAN = [
     "channel_orders",
     *("region_memory", "choices", "steps", "library_layer", "chip_plan", "compact"),
-    *("array", "work", "place", "order"),
+    "array",
+    "merged_transpositions",
+    *("work", "place", "order"),
     *("library", "planned", "stages"),
     "core",
     "ahead",
