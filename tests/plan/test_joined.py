@@ -351,6 +351,30 @@ def with_input(samples, axis):
     return graph_of([first.ifm, *outer], [first, joined, last], [last.ofm])
 
 
+@pytest.mark.parametrize("shape", [(1, 4, 24), (1, 4, 6, 24)])
+def test_a_slice_of_a_region_input_is_loaded_beside_what_a_layer_makes(shape):
+    """Steps of a recurrent layer, each of which reads one slice of the input and what the last one has made."""
+    samples = Samples()
+    ifm = samples.tensor(shape)
+    pixels = shape[2] if len(shape) == 4 else 1
+    state = samples.tensor((1, 16) if pixels == 1 else (1, 1, pixels, 16))
+    layers, made = [], state
+    for step in range(shape[1]):
+        begin = (0, step) + (0,) * (len(shape) - 2)
+        part = samples.slice(ifm, begin, (1, 1, *shape[2:]), (1,) * len(shape))
+        like = samples.reshape(part.ofm, (1, 24)) if pixels == 1 else part
+        layers += [part] if pixels > 1 else [part, like]
+        joined = samples.concat([like.ofm, made], len(made.shape) - 1)
+        dense = samples.dense(joined.ofm, 16) if pixels == 1 else samples.conv2d(joined.ofm, 16, (1, 1))
+        layers += [joined, dense]
+        made = dense.ofm
+    graph = graph_of([ifm, state], layers, [made])
+    moved = {index for index, layer in enumerate(layers) if layer.kind in ("slice", "concat")}
+    assert choose(graph, accelerator()).stored == moved
+    plan = check(graph, accelerator())
+    assert not [step for call in plan.calls if call.index in moved for step in call.steps]
+
+
 def test_parts_that_are_put_together_in_local_memory_need_not_be_in_main_memory():
     graph = with_input(Samples(), 1)
     assert check(graph, accelerator()).scratch_bytes <= graph.layers[0].ofm.nbytes

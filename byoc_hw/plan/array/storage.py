@@ -236,7 +236,7 @@ def storages(graph: Graph, mapping: Mapping, lies: Lies = NOWHERE_ELSE) -> Stora
             take = store_from if layer.ofm in graph.outputs else load_from
             take(index, layer, storage(layer.ifm, mapped.ifm), storage(layer.ofm, mapped.ofm), graph)
         elif index in mapping.stored and isinstance(layer, Concat):
-            if any(one not in of or of[one].source is not None for one in layer.inputs):
+            if any(one not in of or _given(of[one]) for one in layer.inputs):
                 for tensor, there in zip(layer.inputs, mapped.inputs, strict=True):
                     storage(tensor, there)
                 gather_in_place(index, mapped, storage(layer.ofm, mapped.ofm), of)
@@ -457,22 +457,29 @@ def _elsewhere(part: Storage, whole: Storage) -> bool:
     )
 
 
+def _given(part: Storage) -> bool:
+    """Whether a tensor is an input of the region, or a slice of one that is loaded from there."""
+    whole = part if part.view is None else part.view.whole
+    return whole.source is not None
+
+
 def gather_in_place(index: int, layer: Layer, whole: Storage, of: dict[Tensor, Storage]) -> None:
     """Let a mapped concatenation of which parts are inputs of the region be put together as it is loaded."""
     assert isinstance(layer, Concat), "it is as it stands, or with height and width swapped"
     rank, before = len(layer.ofm.shape), 0
-    if rank < 3 or prod(layer.ofm.shape[:-3]) != 1 or layer.axis < rank - 3:
-        raise NotInPlace([index], f"{layer.name}: what is put together as it is loaded is an image")
+    line = layer.axis == rank - 1 and prod(layer.ofm.shape[:-1]) == 1
+    if not line and (rank < 3 or prod(layer.ofm.shape[:-3]) != 1 or layer.axis < rank - 3):
+        raise NotInPlace([index], f"{layer.name}: what is put together as it is loaded is an image, or a single row")
     for tensor in layer.inputs:
         part = of.get(tensor)
-        there = part is not None and (part.makers or part.source is not None) and not part.joined
+        there = part is not None and (part.makers or part.source is not None or part.view) and not part.joined
         if part is None or not there or part.extents != extents(tensor) or tensor in part.places:
             raise NotInPlace([index], f"{layer.name}: {tensor.name} is not an input or one layer's output by itself")
         if tensor.bytes_of(1) != 1:
             raise NotInPlace([index], f"{layer.name}: {tensor.name} has elements of a byte")
         row, column, channel = (before * (layer.axis == rank - 3 + place) for place in range(3))
         whole.gathered.append((part, Join(whole, (row, column, channel))))
-        part.lent.append(whole)
+        (part if part.view is None else part.view.whole).lent.append(whole)
         before += tensor.shape[layer.axis]
 
 
@@ -518,7 +525,8 @@ def _scattered(layer: Layer) -> bool:
 
 def needs_all_of(whole: Storage, indices: Sequence[int]) -> bool:
     """Whether some of these layers read what others of them write, by way of main memory: they cannot be one group."""
-    viewed = () if whole.view is None else (whole.view.whole, *whole.view.whole.parts)
+    views = [one.view.whole for one in (whole, *(part for part, _ in whole.gathered)) if one.view is not None]
+    viewed = [each for one in views for each in (one, *one.parts)]
     parts = (*whole.parts, *(part for part, _ in whole.gathered), *viewed)
     return any(maker in indices for part in parts for maker in part.makers) and any(
         reader in indices for reader in whole.readers

@@ -120,9 +120,13 @@ class WorkBuilder:
 
     def sources(self, storage: Storage) -> list[Home]:
         """The places in main memory that a storage is loaded from."""
+        return [replace(self._source(part), box=box) for part, box in storage.gathered] or [self._source(storage)]
+
+    def _source(self, storage: Storage) -> Home:
+        """Where a storage, or the one that it is a slice of, lies in main memory."""
         if storage.view is not None:
-            return [viewed_home(storage, storage.view, self.homes[storage.view.whole])]
-        return [replace(self.homes[part], box=box) for part, box in storage.gathered] or [self.homes[storage]]
+            return viewed_home(storage, storage.view, self.homes[storage.view.whole])
+        return self.homes[storage]
 
     def _joined(self, part: Storage, join: Join) -> Home:
         """The place of a part in the storage that is put together of it."""
@@ -292,7 +296,7 @@ def moves(home: Home, start: int, stop: int) -> Iterator[Transfer]:
 
 def _box(home: Home, join: Join, start: int, stop: int) -> Iterator[Transfer]:
     """The transfers of the rows of a box that lie in bytes `start` to `stop` of the storage that it is a box of."""
-    height, width, channels = home.storage.extents
+    height, width, channels = home.shape.extents
     place, (top, left, front) = join.whole.place(join.whole.tensor), join.at
     first, last = place.rows(start, stop)
     first, last = max(first, top), min(last, top + height)
@@ -300,4 +304,5 @@ def _box(home: Home, join: Join, start: int, stop: int) -> Iterator[Transfer]:
     local = place.offset + first * place.row + left * place.pixel + front
     counts = (last - first, width, channels)
     for move in strided(counts, strides, (place.row, place.pixel, 1)) if first < last else ():
-        yield move._replace(main=move.main + (first - top) * strides[0], local=move.local + local)
+        main = home.offset + move.main + (first - top) * strides[0]
+        yield move._replace(main=main, local=move.local + local)
