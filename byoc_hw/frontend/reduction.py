@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from math import isqrt, prod
+from math import prod
 
+from byoc_hw.frontend.windows import sides, squarest
 from byoc_hw.pattern import NotALayer
 from byoc_hw.tensor import Pair
 
@@ -40,14 +41,12 @@ def reduction(shape: tuple[int, ...], axes: Collection[int], *, nchw: bool = Fal
         raise NotALayer("a reduction goes over neighbouring axes", f"{axes} of {shape}")
     outer, inner = prod(shape[: over[0]]), prod(shape[over[-1] + 1 :])
     count = prod(shape[axis] for axis in over)
-    return _squarest(count, inner) if outer == 1 else Reduction((1, outer, count, inner), (1, count))
+    if outer > 1:
+        return Reduction((1, outer, count, inner), (1, count))
+    kernel = squarest(count)
+    return Reduction((1, *kernel, inner), kernel)
 
 
 def _whole(height: int, width: int, channels: int) -> Reduction:
-    return Reduction((1, height, width, channels), (height, width))
-
-
-def _squarest(count: int, channels: int) -> Reduction:
-    """The elements of one long axis as a window whose sides differ least."""
-    height = next(side for side in range(isqrt(count), 0, -1) if count % side == 0)
-    return _whole(height, count // height, channels)
+    kernel = sides(height, width)
+    return Reduction((1, *kernel, channels), kernel)

@@ -23,6 +23,7 @@ from relay_samples import Conv, Pool, module, variable
 from tvm import relay
 
 import byoc_hw
+from byoc_hw.accelerator import REFERENCE
 from byoc_hw.frontend.relay.reference import Reference
 from byoc_hw.graph import Conv2d, Pool2d, Transpose
 
@@ -58,6 +59,13 @@ def test_takes_the_whole_form(form):
 def test_a_window_over_the_whole_input_has_no_stride():
     layer = accepted(pool(kernel=(8, 7), strides=(8, 7)).module(), COMPOSITE)
     assert (layer.kernel, layer.strides, layer.ofm.shape) == ((8, 7), (1, 1), (1, 1, 1, 5))
+
+
+def test_a_long_window_over_the_whole_input_is_one_whose_sides_differ_least():
+    long = pool(shape=(1, 128, 1, 5), kernel=(128, 1))
+    layer = accepted(long.module(), COMPOSITE)
+    assert (layer.ifm.shape, layer.kernel) == ((1, 8, 16, 5), (8, 16))
+    check_bit_exact([long], COMPOSITE, REFERENCE, 0)
 
 
 def test_ceil_mode_pads_what_the_last_window_needs_more():

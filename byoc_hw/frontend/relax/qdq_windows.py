@@ -11,7 +11,7 @@ import numpy as np
 from byoc_hw.frontend.reduction import reduction
 from byoc_hw.frontend.relax.qdq_match import QdqMatch, padding_of, pair_of
 from byoc_hw.frontend.relax.versions import extents_of
-from byoc_hw.frontend.windows import moving_strides
+from byoc_hw.frontend.windows import in_whole_images, moving_strides
 from byoc_hw.graph import Conv2d, Dense, DepthwiseConv2d, Pool2d, PoolMode
 from byoc_hw.pattern import NotALayer
 from byoc_hw.tensor import Padding, Quantization
@@ -110,7 +110,7 @@ def pool2d_of(match: QdqMatch, operator: str, mode: PoolMode) -> Pool2d:
     ifm = match.activation(source, f"{name}_ifm", before)
     window, padding = pair_of(attrs.pool_size), padding_of(attrs.padding)
     act_min, act_max = match.stored_bounds()
-    return Pool2d(
+    layer = Pool2d(
         name=name,
         source=match.sources,
         ifm=ifm,
@@ -125,6 +125,7 @@ def pool2d_of(match: QdqMatch, operator: str, mode: PoolMode) -> Pool2d:
         act_min=act_min,
         act_max=act_max,
     )
+    return in_whole_images(layer)
 
 
 def reduced_of(match: QdqMatch, operator: str, mode: PoolMode) -> Pool2d:

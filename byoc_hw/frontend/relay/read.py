@@ -18,7 +18,7 @@ from tvm.relay import dataflow_pattern as dfp
 
 from byoc_hw.frontend.relay.match import Match
 from byoc_hw.frontend.relay.sources import operator_name, source_names
-from byoc_hw.frontend.windows import moving_strides
+from byoc_hw.frontend.windows import in_whole_images, moving_strides
 from byoc_hw.graph import Ordering, Pool2d, PoolMode, Subtrahend
 from byoc_hw.pattern import NotALayer
 from byoc_hw.tensor import Array, Padding, Pair, Quantization, Tensor
@@ -313,7 +313,7 @@ def places_in_order(match: Match, call: relay.Call) -> Ordering:
 
 def pool2d(match: Match, pool: relay.Call, mode: PoolMode, *, count_include_pad: bool = False) -> Pool2d:
     """The layer of a pooling call with window attributes."""
-    whole = replace(global_pool2d(match, pool), mode=mode, count_include_pad=count_include_pad)
+    whole = replace(_over_all(match, pool), mode=mode, count_include_pad=count_include_pad)
     attrs = pool.attrs
     window = pair(attrs.pool_size), pair(attrs.strides), pair(attrs.dilation)
     return _windowed(whole, *window, padding(attrs.padding), bool(attrs.ceil_mode))
@@ -361,7 +361,7 @@ def _windowed(whole: Pool2d, kernel: Pair, steps: Pair, dilation: Pair, around: 
         if layer.count_include_pad and layer.padding != around:
             beyond = f"{layer.padding[2] - around[2]} rows and {layer.padding[3] - around[3]} columns more"
             raise NotALayer("windows end with the padding where an average counts it", beyond)
-    return replace(layer, strides=moving_strides(pair(steps), kernel, layer.ifm, layer.padding))
+    return in_whole_images(replace(layer, strides=moving_strides(pair(steps), kernel, layer.ifm, layer.padding)))
 
 
 def _ceiled(layer: Pool2d) -> Padding:
@@ -375,6 +375,11 @@ def _ceiled(layer: Pool2d) -> Padding:
 
 def global_pool2d(match: Match, pool: relay.Call) -> Pool2d:
     """The layer of a pooling call whose window is the whole input."""
+    return in_whole_images(_over_all(match, pool))
+
+
+def _over_all(match: Match, pool: relay.Call) -> Pool2d:
+    """The same with the input's own height and width."""
     layout, name = str(pool.attrs.layout), layer_name(pool)
     ifm = activation(match.inputs[0], f"{name}_ifm", layout)
     act_min, act_max = clip_range(match)
