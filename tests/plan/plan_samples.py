@@ -221,6 +221,11 @@ def graph_of(inputs, layers, outputs):
     return Graph("region", tuple(inputs), tuple(outputs), tuple(layers))
 
 
+def kinds(graph):
+    """The kinds of a graph's layers, in order."""
+    return [layer.kind for layer in graph.layers]
+
+
 def single(layer):
     """A graph of one layer."""
     inputs = [tensor for tensor in dict.fromkeys(layer.inputs) if tensor.data is None]

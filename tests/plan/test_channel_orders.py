@@ -1,12 +1,11 @@
 """Shuffles of channels whose order the weights of later layers take up: the same outputs, without the shuffles."""
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_check import check
-from plan_reference import run_graph
-from plan_samples import Samples, accelerator, graph_of
+from plan_reference import assert_same_outputs
+from plan_samples import Samples, accelerator, graph_of, kinds
 
 from byoc_hw.plan.channel_orders import MOST_READ, with_orders_in_weights
 from byoc_hw.plan.region import lay_out_region
@@ -15,16 +14,8 @@ from byoc_hw.plan.region import lay_out_region
 def rewritten(graph, plannable=lambda layer: True):
     """The graph without its shuffles: every output is the same."""
     found = with_orders_in_weights(graph, plannable)
-    found.verify()
-    inputs = [Samples(1).values(tensor.shape) for tensor in graph.inputs]
-    before, after = run_graph(graph, inputs), run_graph(found, inputs)
-    for one, other in zip(graph.outputs, found.outputs, strict=True):
-        np.testing.assert_array_equal(before[one], after[other], strict=True)
+    assert_same_outputs(graph, found, [Samples(1).values(tensor.shape) for tensor in graph.inputs])
     return found
-
-
-def kinds(graph):
-    return [layer.kind for layer in graph.layers]
 
 
 class Blocks:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plan_reference import run_graph
-from plan_samples import Samples, graph_of
+from plan_reference import assert_same_outputs
+from plan_samples import Samples, graph_of, kinds
 
 from byoc_hw.accelerator import REFERENCE, SMALL
 from byoc_hw.plan.merged_transpositions import with_merged_transpositions
@@ -17,16 +17,8 @@ from byoc_hw.plan.region import lay_out_region
 def merged(graph, accelerator=SMALL):
     """The graph with its transpositions merged: every output is the same."""
     found = with_merged_transpositions(graph, accelerator)
-    found.verify()
-    inputs = [Samples(1).values(tensor.shape) for tensor in graph.inputs]
-    before, after = run_graph(graph, inputs), run_graph(found, inputs)
-    for one, other in zip(graph.outputs, found.outputs, strict=True):
-        np.testing.assert_array_equal(before[one], after[other], strict=True)
+    assert_same_outputs(graph, found, [Samples(1).values(tensor.shape) for tensor in graph.inputs])
     return found
-
-
-def kinds(graph):
-    return [layer.kind for layer in graph.layers]
 
 
 class Attention:
