@@ -8,7 +8,7 @@ from math import isqrt
 from byoc_hw.graph import Pool2d
 from byoc_hw.tensor import Padding, Pair, Tensor
 
-LONGEST = 32
+LONGEST_SIDE = 32
 """The longest side of a window over a whole image that is left as it is: as far as most accelerators go."""
 
 
@@ -23,9 +23,9 @@ def moving_strides(strides: Pair, window: Pair, ifm: Tensor, around: Padding) ->
 
 def sides(height: int, width: int) -> Pair:
     """The sides of a window over all pixels of an image, of which the order does not matter: its own, or, where one is
-    longer than `LONGEST`, those that differ least."""
+    longer than `LONGEST_SIDE`, those that differ least."""
     least = squarest(height * width)
-    return least if LONGEST < max(height, width) > max(least) else (height, width)
+    return least if LONGEST_SIDE < max(height, width) > max(least) else (height, width)
 
 
 def squarest(count: int) -> Pair:
