@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import count
+from math import isqrt
 from typing import Any
 
 from byoc_hw.limits import MOST_KERNEL, MOST_PADDING, Limits
@@ -130,9 +131,14 @@ def _kernel(limits: Limits) -> Edge:
     assert limits.max_kernel is not None, "the kind has windows"
     rows, columns = (MOST_KERNEL, MOST_KERNEL) if limits.kernel_parts else limits.max_kernel
     inside = ((rows, 1), (1, columns), (min(rows, 3), min(columns, 3)), limits.max_kernel)
-    outside = ((rows + 1, 1), (1, columns + 1))
+    outside = ((_prime_after(rows), 1), (1, _prime_after(columns)))
     allowed, beyond = (tuple(Knobs(kernel=pair) for pair in some) for some in (inside, outside))
     return Edge("kernel", "kernel is at most ", allowed, beyond)
+
+
+def _prime_after(number: int) -> int:
+    """The next prime: a window over all of so many pixels has no shorter sides."""
+    return next(one for one in count(number + 1) if all(one % other for other in range(2, isqrt(one) + 1)))
 
 
 def _padding(limits: Limits) -> Edge:

@@ -517,6 +517,19 @@ def test_every_second_pixel_is_loaded_from_its_input(begin, steps):
     assert plan.moved["inputs"] == some.ofm.nbytes + inner.ofm.nbytes
 
 
+def test_a_slice_that_is_an_output_under_another_shape_is_copied():
+    """It is loaded from nowhere else: an output lies by itself."""
+    samples = Samples()
+    total = samples.add(*(samples.tensor((1, 1, 1, 10)) for _ in range(2)))
+    part = samples.slice(total.ofm, (0, 0, 0, 0), (1, 1, 1, 2), (1, 1, 1, 1))
+    flat = samples.reshape(part.ofm, (1, 2))
+    graph = graph_of(total.inputs, [total, part, flat], [flat.ofm])
+    check(graph, accelerator())
+    chosen = Choices((False,) * 3, (Group(1),) * 3, (None,) * 3, stored=frozenset({1}))
+    with pytest.raises(PlanError, match="an output of the region lies by itself"):
+        lay_out_region(graph, accelerator(), chosen)
+
+
 def test_rows_are_not_stored_where_they_are_put_together_with_others():
     samples = Samples()
     first = samples.conv2d(samples.tensor((1, 8, 8, 4)), 8, (1, 1))

@@ -582,7 +582,7 @@ def check_places(graph: Graph, mapping: Mapping, of: dict[Tensor, Storage]) -> N
             if (isinstance(form, Run | Product) and apart) or (copied and several):
                 raise NotInPlace(_placing(graph, mapping, tensor, of), f"{layer.name}: needs {tensor.name} by itself")
     for tensor in graph.outputs:
-        if tensor in of[tensor].places or of[tensor].gathered:
+        if tensor in of[tensor].places or of[tensor].gathered or of[tensor].view:
             message = f"{tensor.name}: an output of the region lies by itself"
             raise NotInPlace(_placing(graph, mapping, tensor, of), message)
 
