@@ -23,7 +23,7 @@ from byoc_hw.plan.array.weight_blocks import (
 )
 from byoc_hw.plan.array.window import extents, row_bytes
 from byoc_hw.plan.choices import Blocks
-from byoc_hw.plan.work.builder import argument_home, moves, scratch_home, viewed_home
+from byoc_hw.plan.work.builder import argument_home, box_home, moves, scratch_home
 from byoc_hw.plan.work.ops import Home
 from byoc_hw.plan.work.rows_needed import RowsOfLayers, Span, Stripe, stripes_of
 
@@ -383,7 +383,7 @@ class Estimates:
             return sum(self._gather(part, storage, share) for part, share in shares)
         home = self._home(storage if storage.view is None else storage.view.whole)
         if storage.view is not None:
-            home = viewed_home(storage, storage.view, home)
+            home = box_home(storage, storage.view, home)
         if home.strides is None:
             return copy_cycles(nbytes, 1, self.accelerator)
         transfers = moves(home, 0, nbytes)

@@ -105,7 +105,7 @@ class WorkBuilder:
 
     def targets(self, storage: Storage) -> list[Home]:
         """The places in main memory for a storage that a layer writes."""
-        joined = [self._joined(storage, join) for join in storage.joins]
+        joined = [box_home(storage, join, self.homes[join.whole]) for join in storage.joins]
         joined += [self._spread(storage, there, spread) for there, spread in storage.spreads]
         joined += [replace(home, box=part.taken) for part in storage.exits for home in self._homes(part)]
         return self.own_targets(storage) + joined
@@ -125,16 +125,8 @@ class WorkBuilder:
     def _source(self, storage: Storage) -> Home:
         """Where a storage, or the one that it is a slice of, lies in main memory."""
         if storage.view is not None:
-            return viewed_home(storage, storage.view, self.homes[storage.view.whole])
+            return box_home(storage, storage.view, self.homes[storage.view.whole])
         return self.homes[storage]
-
-    def _joined(self, part: Storage, join: Join) -> Home:
-        """The place of a part in the storage that is put together of it."""
-        whole = self.homes[join.whole]
-        _, width, channels = join.whole.extents
-        strides = whole.strides or (width * channels, channels, 1)
-        offset = sum(place * stride for place, stride in zip(join.at, strides, strict=True))
-        return Home(join.whole, whole.address, strides, part, offset)
 
     def _spread(self, part: Storage, whole: Storage, spread: Spread) -> Home:
         """The place of some channels of a part in the storage that has them in another order."""
@@ -257,13 +249,13 @@ def argument_home(storage: Storage, argument: Argument) -> Home:
     return Home(storage, Address(ARGUMENT + argument.index), argument.strides)
 
 
-def viewed_home(part: Storage, view: Join, whole: Home) -> Home:
-    """The place of a slice in the storage that it is loaded from."""
-    _, width, channels = view.whole.extents
+def box_home(part: Storage, box: Join, whole: Home) -> Home:
+    """The place of a storage that is a box of another one, which lies at `whole`."""
+    _, width, channels = box.whole.extents
     strides = whole.strides or (width * channels, channels, 1)
-    row, pixel, channel = (step * stride for step, stride in zip(view.steps, strides, strict=True))
-    offset = sum(place * stride for place, stride in zip(view.at, strides, strict=True))
-    return Home(view.whole, whole.address, (row, pixel, channel), part, offset)
+    row, pixel, channel = (step * stride for step, stride in zip(box.steps, strides, strict=True))
+    offset = sum(place * stride for place, stride in zip(box.at, strides, strict=True))
+    return Home(box.whole, whole.address, (row, pixel, channel), part, offset)
 
 
 def scratch_home(storage: Storage) -> Home:
