@@ -47,6 +47,9 @@ MOST_AHEAD = 8
 _UNIT = 16
 """A run moves in local memory by a multiple of so many bytes, with which offsets stay as round as they are."""
 
+_MOST_ROWS = 10_000
+"""The most rows of a region's copies that are told apart. Of more, what lies between them counts as touched as well."""
+
 _MOST_RUNS = 4
 """The most runs of which all orders are tried; of more those that begin with another one."""
 
@@ -119,8 +122,9 @@ class _Region:
 def _region(plan: RegionPlan, accelerator: Accelerator) -> _Region:
     runs = _runs(plan, accelerator.buffer_alignment)
     layers = [call.index for call in plan.calls for _ in call.steps] + [len(plan.layers)] * len(plan.tail)
+    by_row = sum(step.rows for step in plan.steps if isinstance(step, Copy)) <= _MOST_ROWS
     started = [
-        (at, _op(step, layer, plan.layers, runs, accelerator))
+        (at, _op(step, layer, plan.layers, runs, accelerator, by_row=by_row))
         for at, (step, layer) in enumerate(zip(plan.steps, layers, strict=True))
         if isinstance(step, Copy | Job)
     ]
@@ -131,16 +135,23 @@ def _region(plan: RegionPlan, accelerator: Accelerator) -> _Region:
 
 
 def _op(
-    step: Copy | Job, layer: int, layers: Sequence[Layer], runs: Sequence[LocalBuffer], accelerator: Accelerator
+    step: Copy | Job,
+    layer: int,
+    layers: Sequence[Layer],
+    runs: Sequence[LocalBuffer],
+    accelerator: Accelerator,
+    *,
+    by_row: bool,
 ) -> Op:
-    """A step with the bytes of local memory that it touches. Copies keep their order: main memory does not matter."""
+    """A step with the bytes of local memory that it touches, those of a copy `by_row`, or from the first row to
+    the last. Copies keep their order: main memory does not matter."""
     if isinstance(step, Job):
         cost = job_cost(layers[layer], step, accelerator)
         return job_op(layer, layers[layer], step, _fields(step, layers[layer], runs), cost)
     buffer, start = _run_at(runs, step.local.space, step.local.offset), step.local.offset
-    stride = step.target_stride if step.inward else step.source_stride
-    rows = range(start, start + step.rows * stride, stride) if step.rows > 1 else (start,)
-    accesses = tuple(Access(buffer, row, row + step.nbytes, step.inward) for row in rows)
+    starts = [start + row * step.local_stride for row in range(step.rows)]
+    spans = [(at, at) for at in starts] if by_row else [(start, starts[-1])]
+    accesses = tuple(Access(buffer, first, last + step.nbytes, step.inward) for first, last in spans)
     cycles = copy_cycles(step.nbytes, step.rows, accelerator)
     return Op(step, layer, accesses, {"target" if step.inward else "source": buffer}, cycles)
 

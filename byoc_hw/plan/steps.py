@@ -85,6 +85,11 @@ class Copy(NamedTuple):
         """Its side in local memory."""
         return self.target if self.inward else self.source
 
+    @property
+    def local_stride(self) -> int:
+        """Bytes from row to row in local memory."""
+        return self.target_stride if self.inward else self.source_stride
+
 
 class Job(NamedTuple):
     """Start the array on one tile of the layer: offsets in local memory, extents in elements.

@@ -12,6 +12,7 @@ from plan_machine import Machine, Memory, RefusedError, Touched
 from plan_reference import run_graph
 from plan_samples import Samples, accelerator, graph_of
 
+from byoc_hw.plan import ahead
 from byoc_hw.plan.ahead import MOST_AHEAD, with_copies_ahead
 from byoc_hw.plan.array.cost import copy_cycles
 from byoc_hw.plan.bound.begun import bound_of_begun, bound_of_inference
@@ -113,6 +114,14 @@ def test_weights_come_while_the_last_jobs_of_the_region_in_front_run():
     assert taken[1] < second
     store = places(found[0], Copy)[-1]
     assert found[0].steps[store] not in found[0].copied_ahead  # its own comes last: nothing is in flight at the end
+
+
+def test_weights_come_ahead_of_regions_whose_rows_are_too_many_to_tell_apart(monkeypatch):
+    monkeypatch.setattr(ahead, "_MOST_ROWS", 0)
+    hardware = accelerator(weights=8192, dma_width=1)
+    alone, found = joined([convolutions(), convolutions(seed=1)], hardware)
+    check(alone, found, hardware)
+    assert found[0].copied_ahead
 
 
 def test_a_region_ends_with_copies_in_flight_where_the_host_is_next():
