@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from math import lcm
+from math import inf, lcm
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
@@ -19,7 +19,7 @@ from byoc_hw.plan.choices import Choices, Group
 from byoc_hw.plan.order.copies import order
 from byoc_hw.plan.search.all_held import all_fit, all_held
 from byoc_hw.plan.search.grouping import Grouping
-from byoc_hw.plan.search.planner import ROOM, mapped_as, one_by_one, placements, whole_layout
+from byoc_hw.plan.search.planner import ROOM, in_tiles, mapped_as, one_by_one, placements, whole_layout
 from byoc_hw.plan.stages import Layout, lay_out
 from byoc_hw.plan.steps import Copy
 from byoc_hw.plan.work.ops import Op
@@ -33,6 +33,12 @@ _PIECES = 4
 _LEAST = 2
 """A piece takes at least so many times the cycles that a copy takes to start."""
 
+_SLOW = 1.5
+"""Layouts that are so many times slower than another one are none."""
+
+_ENOUGH = 10_000
+"""The copies and jobs of the layouts of a part, beyond which no further one is made."""
+
 
 def layouts(mapped: MappedGraph) -> Iterator[tuple[Layout, bool]]:
     """Layouts of a mapped part, all that can be carried out, the most promising first; each also with its inputs
@@ -41,16 +47,8 @@ def layouts(mapped: MappedGraph) -> Iterator[tuple[Layout, bool]]:
         with suppress(PlanError):
             yield whole_layout(mapped), False
         return
-    tried: set[Choices] = set()
     found: set[tuple[int, int]] = set()
-    for choices in _choices(mapped):
-        if choices in tried:
-            continue
-        tried.add(choices)
-        try:
-            layout = lay_out(mapped_as(mapped, choices), choices)
-        except PlanError:
-            continue  # another one fits
+    for layout in _whole(mapped) if all_fit(mapped) else _in_parts(mapped):
         for pieces in (False, True):
             one = in_pieces(layout) if pieces else layout
             key = one.cycles, len(one.work.ops)
@@ -59,31 +57,63 @@ def layouts(mapped: MappedGraph) -> Iterator[tuple[Layout, bool]]:
                 yield one, pieces
 
 
-def _choices(mapped: MappedGraph) -> Iterator[Choices]:
-    if all_fit(mapped):
-        first = next(all_held(mapped))
-        *_, last = range(len(first.groups))
-        for before, behind in ((1, 1), (4, 4), (1, 4), (8, 8), (1, 8), (2, 4)):
-            if last or before == behind:
-                groups = list(first.groups)
-                for at, count in ((0, before), (last, behind)):
-                    groups[at] = replace(groups[at], stripes=_stripes(mapped, at, count))
-                yield replace(first, groups=tuple(groups))
-        choices = Grouping(mapped).best(1.0)
-        if choices is not None:
-            yield choices
-        if not last:
-            yield replace(first, groups=(Group(1, _stripes(mapped, 0, 2)),))
-        yield from (one for one in all_held(mapped) if one.blocks != first.blocks)
-        return
+def _laid_out(mapped: MappedGraph, choices: Iterable[Choices], slow: float = inf) -> Iterator[Layout]:
+    """The layouts of choices that can be carried out, and are not so many times slower than one before."""
+    tried: set[Choices] = set()
+    least = inf
+    for one in choices:
+        if one not in tried:
+            tried.add(one)
+            with suppress(PlanError):  # another one fits
+                layout = lay_out(mapped_as(mapped, one), one, below=slow * least)
+                least = min(least, layout.cycles)
+                yield layout
+
+
+def _in_parts(mapped: MappedGraph) -> Iterator[Layout]:
+    """Layouts of a part that local memory has no room for as a whole: the fastest, then the others."""
+    found: list[Layout] = []
+    for layout in _laid_out(mapped, _choices_in_parts(mapped), _SLOW):
+        found.append(layout)
+        if sum(len(one.work.ops) for one in found) > _ENOUGH:
+            break
+    fastest = min((one.cycles for one in found), default=0)
+    yield from (one for one in found if one.cycles == fastest)
+    yield from (one for one in found if fastest < one.cycles <= _SLOW * fastest)
+
+
+def _choices_in_parts(mapped: MappedGraph) -> Iterator[Choices]:
     for placed in placements(mapped):
         grouping = Grouping(placed)
         yield from (choices for room in ROOM[:2] if (choices := grouping.best(room)) is not None)
     if len(mapped.graph.layers) == 1:
+        yield from in_tiles(mapped)
         for stripes in STRIPES:
             yield Choices(mapped.mapping.swapped, (Group(1, stripes),), grouping.blocks, mapped.copies_transpose)
     with suppress(PlanError):  # then nothing fits
         yield one_by_one(mapped)
+
+
+def _whole(mapped: MappedGraph) -> Iterator[Layout]:
+    """Layouts of a part that local memory has room for, the most promising first."""
+    return _laid_out(mapped, _choices_of_whole(mapped))
+
+
+def _choices_of_whole(mapped: MappedGraph) -> Iterator[Choices]:
+    first = next(all_held(mapped))
+    *_, last = range(len(first.groups))
+    for before, behind in ((1, 1), (4, 4), (1, 4), (8, 8), (1, 8), (2, 4)):
+        if last or before == behind:
+            groups = list(first.groups)
+            for at, count in ((0, before), (last, behind)):
+                groups[at] = replace(groups[at], stripes=_stripes(mapped, at, count))
+            yield replace(first, groups=tuple(groups))
+    choices = Grouping(mapped).best(1.0)
+    if choices is not None:
+        yield choices
+    if not last:
+        yield replace(first, groups=(Group(1, _stripes(mapped, 0, 2)),))
+    yield from (one for one in all_held(mapped) if one.blocks != first.blocks)
 
 
 def _stripes(mapped: MappedGraph, index: int, count: int) -> int:

@@ -165,7 +165,7 @@ def candidates(
         yield (
             one,
             plainest,
-            [*map(_in_parts, forms[:-1]), chain(_in_parts(forms[-1]), _by_themselves(plain), _in_tiles(plain))],
+            [*map(_in_parts, forms[:-1]), chain(_in_parts(forms[-1]), _by_themselves(plain), in_tiles(plain))],
         )
 
 
@@ -197,7 +197,7 @@ _MOST_TILINGS = 3
 copies, also of those alone that have room for it, and of those with the fewest one after the other."""
 
 
-def _in_tiles(plain: MappedGraph) -> Iterator[Choices]:
+def in_tiles(plain: MappedGraph) -> Iterator[Choices]:
     """A region of one layer in tiles that are computed while others are copied, or piece by piece."""
     layers, allowed = plain.mapping.layers, plain.accelerator.tuning
     if len(layers) != 1 or not (allowed.tile and allowed.overlap) or not can_tile(layers[0], plain.storages.of):
