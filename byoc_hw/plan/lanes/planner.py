@@ -40,7 +40,8 @@ _FAR = 1.1
 """How far from the bound a plan is for which choices near those of its parts are tried."""
 
 _NEARBY = 2
-"""The plans for which they are: the best ones, in different orders of the layers."""
+"""The plans for which they are: the best ones, in different orders of the layers, of the chip and of each choice of
+accelerators."""
 
 _LESS = (0.25, 1.0, 4.0)
 """Cycles that a copied byte is charged in plans that are to copy less, and so keep less in main memory."""
@@ -63,12 +64,12 @@ def plan_on_chip(
         tried = list(orders(graph)) if len(chip.accelerators) > 1 else [tuple(range(len(graph.layers)))]
         several = Several(len(tried))
         found = sorted(_in_orders(planner, objective, range(len(chip.accelerators)), tried, several), key=cost_of)
-        best = found[0]
+        best, near = found[0], found[:_NEARBY]
         for lanes in planner.fewer():
             if isinstance(objective, Energy) or planner.least(lanes) < cost_of(best):
-                order = best.order if len(lanes) > 1 else tried[0]
-                best = min([best, *_in_orders(planner, objective, lanes, [order], several)], key=cost_of)
-        near = [best, *(one for one in found if one is not best)][:_NEARBY]
+                some = tried if len(lanes) > 1 else tried[:1]
+                fewer = sorted(_in_orders(planner, objective, lanes, some, several), key=cost_of)
+                best, near = min([best, *fewer], key=cost_of), [*near, *fewer[:_NEARBY]]
         return min(best.plan, *(one.nearby(chip) for one in near), key=cost)
 
 
