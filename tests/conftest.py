@@ -60,7 +60,7 @@ def pytest_collection_modifyitems(items):
     if not HAS_RELAY:
         for item in items:
             if item.get_closest_marker("needs_relay"):
-                item.add_marker(pytest.mark.skip(reason="needs Relay"))
+                item.add_marker(pytest.mark.skip(reason="needs Relay: this TVM has Relax alone"))
 
 
 def pytest_report_header():

@@ -34,21 +34,22 @@ _LEAST = 2
 """A piece takes at least so many times the cycles that a copy takes to start."""
 
 _SLOW = 1.5
-"""Layouts that are so many times slower than another one are none."""
+"""Layouts of a part that local memory has no room for are left out where another one is so many times faster."""
 
 _ENOUGH = 10_000
-"""The copies and jobs of the layouts of a part, beyond which no further one is made."""
+"""The copies and jobs of the layouts of such a part, beyond which no further one is made."""
 
 
 def layouts(mapped: MappedGraph) -> Iterator[tuple[Layout, bool]]:
-    """Layouts of a mapped part, all that can be carried out, the most promising first; each also with its inputs
-    loaded in pieces, which the second value says."""
+    """Layouts of a mapped part, the most promising first, without those of one that local memory has no room for that
+    are far slower than others; each also with its inputs loaded in pieces, which the second value says."""
     if mapped.whole:
         with suppress(PlanError):
             yield whole_layout(mapped), False
         return
     found: set[tuple[int, int]] = set()
-    for layout in _whole(mapped) if all_fit(mapped) else _in_parts(mapped):
+    fits = all_fit(mapped)
+    for layout in _laid_out(mapped, _choices_of_whole(mapped)) if fits else _in_parts(mapped):
         for pieces in (False, True):
             one = in_pieces(layout) if pieces else layout
             key = one.cycles, len(one.work.ops)
@@ -78,11 +79,12 @@ def _in_parts(mapped: MappedGraph) -> Iterator[Layout]:
         if sum(len(one.work.ops) for one in found) > _ENOUGH:
             break
     fastest = min((one.cycles for one in found), default=0)
-    yield from (one for one in found if one.cycles == fastest)
-    yield from (one for one in found if fastest < one.cycles <= _SLOW * fastest)
+    near = (one for one in found if one.cycles <= _SLOW * fastest)
+    yield from sorted(near, key=lambda one: one.cycles > fastest)
 
 
 def _choices_in_parts(mapped: MappedGraph) -> Iterator[Choices]:
+    """Choices for a part that local memory has no room for, groups first."""
     for placed in placements(mapped):
         grouping = Grouping(placed)
         yield from (choices for room in ROOM[:2] if (choices := grouping.best(room)) is not None)
@@ -94,12 +96,8 @@ def _choices_in_parts(mapped: MappedGraph) -> Iterator[Choices]:
         yield one_by_one(mapped)
 
 
-def _whole(mapped: MappedGraph) -> Iterator[Layout]:
-    """Layouts of a part that local memory has room for, the most promising first."""
-    return _laid_out(mapped, _choices_of_whole(mapped))
-
-
 def _choices_of_whole(mapped: MappedGraph) -> Iterator[Choices]:
+    """Choices for a part that local memory has room for, the most promising first."""
     first = next(all_held(mapped))
     *_, last = range(len(first.groups))
     for before, behind in ((1, 1), (4, 4), (1, 4), (8, 8), (1, 8), (2, 4)):

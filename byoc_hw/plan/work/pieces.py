@@ -179,7 +179,7 @@ def _copy_pieces(op: Op, ends: dict[LocalBuffer, list[int]], accelerator: Accele
 def _begin(step: Started, at: int) -> int:
     """The first byte in local memory behind a cut of a copy."""
     assert isinstance(step, Copy)
-    return at * (step.target_stride if step.inward else step.source_stride) if step.rows > 1 else at
+    return at * step.local_stride if step.rows > 1 else at
 
 
 def _reach(step: Started, at: int) -> int:
