@@ -9,7 +9,7 @@ one counts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -23,7 +23,7 @@ from byoc_hw.plan.array.tiling import Tiler
 from byoc_hw.plan.array.weight_blocks import SHARES, fits
 from byoc_hw.plan.array.window import Axis, Extents, extents
 from byoc_hw.plan.bound.ways import able
-from byoc_hw.plan.choices import Blocks, Tiling
+from byoc_hw.plan.choices import Blocks, Group, Tiling
 from byoc_hw.soc import Soc
 from byoc_hw.tensor import Tensor
 
@@ -101,14 +101,23 @@ def _whole(size: int) -> Spans:
 
 
 def whole_sums(layer: Weighted, accelerator: Accelerator, chip: Soc) -> bool:
-    """Whether all plans on a chip of several sum a layer over all that an output sees in one job.
+    """Whether all plans on a chip of several sum a layer over all that an output sees in one job."""
+    return len(chip.accelerators) > 1 and not accelerator.library and _sums_at_once(layer, accelerator)
 
-    They do where the kernel is not in parts, the weights fit into local memory as often as the planner ever asks for,
-    and all else fits once: then it makes no slices of input channels.
-    """
+
+def keeps_sums_whole(group: Group, layers: Sequence[Layer], accelerator: Accelerator) -> bool:
+    """Whether a group of some layers may be in a plan on a chip of several: of layers with whole sums none is in slices
+    of channels."""
+    weighted = (layer for layer in layers if isinstance(layer, Weighted))
+    return group.slices == 1 or not any(_sums_at_once(layer, accelerator) for layer in weighted)
+
+
+def _sums_at_once(layer: Weighted, accelerator: Accelerator) -> bool:
+    """Whether the kernel is not in parts, the weights fit into local memory as often as the planner ever asks for, and
+    all else fits once: then no weights are in blocks of some input channels."""
     form = geometry(layer)
     assert isinstance(form, Window), "layers with weights have one"
-    if len(chip.accelerators) == 1 or accelerator.library or len(parts_of_kernel(layer, accelerator)) > 1:
+    if len(parts_of_kernel(layer, accelerator)) > 1:
         return False
     whole = Tiling(form.rows.ofm, form.columns.ofm, form.group_channels, form.in_channels)
     blocks = Blocks(layer.out_channels, layer.in_channels)

@@ -19,6 +19,7 @@ from byoc_hw.plan.lanes.handover import as_handed_over
 from byoc_hw.plan.lanes.joint import PlacedPart
 from byoc_hw.plan.lanes.layouts import layouts
 from byoc_hw.plan.lanes.oriented import Oriented, OrientedPart, part_structure
+from byoc_hw.plan.lanes.parts_in_runs import PartsInRuns
 from byoc_hw.plan.lanes.profile import Option, Profile, profile_of
 from byoc_hw.plan.lanes.sharing import LayerCosts, Sharing
 from byoc_hw.plan.search.planner import packings
@@ -59,28 +60,30 @@ def style_of(form: FormOfLayers) -> Style:
 @dataclass(frozen=True)
 class Several:
     """So many searches on one chip that share the time of one, and the layouts that they know, by accelerator: `kinds`
-    has those that differ in more than their names."""
+    has those that differ in more than their names, `in_runs` the measured runs of their parts."""
 
     count: int = 1
     profiles: dict[object, tuple[list[Profile], Iterator[Profile]]] = field(default_factory=dict)
     kinds: list[Accelerator] = field(default_factory=list)
+    in_runs: list[PartsInRuns] = field(default_factory=list)
 
     def kind(self, accelerator: Accelerator) -> int:
         """The number of an accelerator among those that differ."""
         one = replace(accelerator, name="any", label="any")
         if one not in self.kinds:
             self.kinds.append(one)
+            self.in_runs.append(PartsInRuns(one))
         return self.kinds.index(one)
 
 
 @dataclass
 class _Known:
     """A part, and its layouts that were asked for: by form, without packed rows and with them, and as they were asked
-    for, so many of each form."""
+    for, so many of each form, with packed rows or not, measured or not."""
 
     part: OrientedPart | None
     options: tuple[list[Option], list[Option]] = field(default_factory=lambda: ([], []))
-    asked: dict[tuple[int | None, bool], list[Option]] = field(default_factory=dict)
+    asked: dict[tuple[int | None, bool, bool], list[Option]] = field(default_factory=dict)
 
     @cached_property
     def packed(self) -> list[MappedGraph]:
@@ -92,8 +95,8 @@ class LayerForms:
     """The forms of the layers of a region.
 
     Without `swap` no component is swapped. With `in_place` it is as if parts handed over all that they can in local
-    memory that accelerators share. Rows are packed, where that is worth it, only if it `packs`. `several` searches know
-    the same layouts.
+    memory that accelerators share. Rows are packed, where that is worth it, only if it `packs`; parts that local memory
+    has no room for are in measured runs as well if it `measures`. `several` searches know the same layouts.
     """
 
     def __init__(
@@ -111,9 +114,9 @@ class LayerForms:
         fastest = [chip.accelerators[min(cost, key=cost.__getitem__)] for cost in costs]
         self.oriented = Oriented(region, chip, [swap and one for one in worth_swapping(region.graph, fastest)], swap)
         self._sharing = Sharing(region.graph, chip, self.oriented, costs)
-        self._kinds, self._profiles = list(map(several.kind, chip.accelerators)), several.profiles
+        self._kinds, self._several = list(map(several.kind, chip.accelerators)), several
         self._known: dict[PartCut, _Known] = {}
-        self.packs = False
+        self.packs = self.measures = False
         count = len(self._layers)
         self.borders = [0, *(stop for stop in range(1, count + 1) if self.may_stop(stop))]
         self.lanes, self.small = len(self._chip.accelerators), count <= _SMALL
@@ -188,15 +191,18 @@ class LayerForms:
     def options(self, cut: PartCut, most: int | None) -> list[Option]:
         """A part in its layouts, or in the first ones of each form: one of each form in turn, the faster form first."""
         known, found = self._known_of(cut), []
-        if (most, self.packs) in known.asked:
-            return known.asked[most, self.packs]
+        key = most, self.packs, self.measures
+        if key in known.asked:
+            return known.asked[key]
         for form, options in zip(self._forms(cut), known.options, strict=False):
             assert known.part is not None, "it has forms"
             options += [Option(known.part, one) for one in self._profiles_of(known.part, form, most)[len(options) :]]
             found.append(options[:most])
         found.sort(key=lambda options: options[0].profile.cycles if options else 0)
         options = [option for several in zip_longest(*found) for option in several if option is not None]
-        known.asked[most, self.packs] = options
+        if self.measures and options and not self._in_place:
+            options = [*self._several.in_runs[self._kinds[cut.lane]].faster(options), *options]
+        known.asked[key] = options
         return options
 
     def least(self, cut: PartCut) -> tuple[int, float]:
@@ -225,12 +231,12 @@ class LayerForms:
         in_place = self._in_place and bool(self._chip.group_of(part.cut.lane))
         border = tuple(tensor in outside for tensor, _ in part.arguments) if in_place else ()
         key = self._kinds[part.cut.lane], part_structure(form), form.mapping.packed, border
-        if key not in self._profiles:
+        if key not in self._several.profiles:
             found = layouts(form)
             if in_place:
                 found = ((as_handed_over(PlacedPart(part, one), outside), pieces) for one, pieces in found)
-            self._profiles[key] = [], starmap(profile_of, found)
-        known, others = self._profiles[key]
+            self._several.profiles[key] = [], starmap(profile_of, found)
+        known, others = self._several.profiles[key]
         while most is None or len(known) < most:
             left = _LAID_OUT - sum(len(one.actions) for one in known)
             following = next(others, None) if left > 0 else None

@@ -18,6 +18,7 @@ from byoc_hw.plan.lanes.every import EveryPlan, FormOfLayers
 from byoc_hw.plan.lanes.finishing import FINISHED, FinishedPlan, Finishing
 from byoc_hw.plan.lanes.joint import OrderedParts, ordered_parts
 from byoc_hw.plan.lanes.layer_forms import LayerForms, Several
+from byoc_hw.plan.lanes.parts_in_runs import is_tight
 from byoc_hw.plan.lanes.price import PlanCosts, Price, actions_of
 from byoc_hw.plan.lanes.sharing import LayerCosts
 from byoc_hw.plan.lanes.together import Together
@@ -111,7 +112,7 @@ class _Search:
         if there is none."""
         forms, layers = self._forms, len(self._cost)
         packs = any(one.packed_rows for one in forms.oriented.chip.accelerators)
-        forms.packs = packs and layers <= _PACKED_FIRST
+        forms.packs, forms.measures = packs and layers <= _PACKED_FIRST, False
         plans = [*Beam(forms, self._cost, costs.price).plans(), *plain_plans(forms)]
         starts = {costs.of(plan): plan for plan in plans}
         work = _WORK + _of_layers(layers)
@@ -131,7 +132,9 @@ class _Search:
         found = every.cheaper_than(costs.of(best))
         best = improvement.improved(found, self._budget(_MORE)) if found else best
         forms.packs = packs
-        return improvement.improved(best, self._budget(_MORE + _of_layers(layers))) if packs else best
+        best = improvement.improved(best, self._budget(_MORE + _of_layers(layers))) if packs else best
+        forms.measures = any(is_tight(option) for form in best for option in form)
+        return improvement.improved(best, self._budget(_MORE)) if forms.measures else best
 
     def _budget(self, work: int) -> int:
         """The copies and jobs that are scheduled at most, with those so far and this search's share of so many."""

@@ -93,10 +93,20 @@ def _bound(span: tuple[int, int], cycles: float) -> MeasuredRun:
 
 class MeasuredRuns:
     """The runs of a mapped region that have been measured. What is `known` of layers that are alike, also in another
-    mapping, is neither measured nor estimated again. Runs of `enough` cycles in all are good enough."""
+    mapping, is neither measured nor estimated again. Runs of `enough` cycles in all are good enough. Groups that
+    are not `allowed`, by their first layer, are in none."""
 
-    def __init__(self, mapped: MappedGraph, alone: Alone, near: Near, known: Known, enough: float = 0) -> None:
+    def __init__(
+        self,
+        mapped: MappedGraph,
+        alone: Alone,
+        near: Near,
+        known: Known,
+        enough: float = 0,
+        allowed: Callable[[Group, int], bool] = lambda group, first: True,
+    ) -> None:
         self.mapped, self._alone, self._near, self._enough = mapped, alone, near, enough
+        self._allowed = allowed
         self._grouping = Grouping(mapped, known=known).further()
         self._groupings = [*_further(self._grouping)]
         if _sums_take_room(self._grouping):
@@ -273,6 +283,8 @@ class MeasuredRuns:
         spans = choices.spans
         start, end = spans[first][0], spans[stop - 1][1]
         groups, blocks = choices.groups[first:stop], choices.blocks[start:end]
+        if not all(map(self._allowed, groups, (span[0] for span in spans[first:stop]))):
+            return None
         alike = self._alike.span(start, end)
         key = alike.number, *map(alike.plain_group, groups), *blocks
         if key not in self._measured:

@@ -82,7 +82,7 @@ def _long_layout(graph: Graph, accelerator: Accelerator, alone: LayersAlone, eno
         if runs.estimated and (found := runs.best(None)):
             choices.append((runs, found))
     ranked = sorted(choices, key=lambda one: one[0].cycles)
-    return next(filter(None, (_joined(one.mapped, found, enough) for one, found in ranked)), None)
+    return next(filter(None, (runs_joined(one.mapped, found, enough) for one, found in ranked)), None)
 
 
 def in_runs(found: Layout, alone: LayersAlone, known: MappedGraph | None = None, far: float = inf) -> list[Layout]:
@@ -104,12 +104,12 @@ def in_runs(found: Layout, alone: LayersAlone, known: MappedGraph | None = None,
         if one is known or (fastest <= least_one_by_one(one) and (one is not mapped or fastest <= far)):
             continue
         start = found.choices if one is mapped else None
-        other = _joined(one, MeasuredRuns(one, alone, near, measured).best(start))
+        other = runs_joined(one, MeasuredRuns(one, alone, near, measured).best(start))
         plans += [] if other is None else [other]
     return plans
 
 
-def _joined(mapped: MappedGraph, runs: Sequence[Choices], enough: float = 0) -> Layout | None:
+def runs_joined(mapped: MappedGraph, runs: Sequence[Choices], enough: float = 0) -> Layout | None:
     """Measured runs as one plan, the best of some: placed and ordered together, or apart, where that takes fewer
     cycles. Of many copies and jobs, the first one that fits; one of `enough` cycles is taken at once."""
     found: list[Layout] = []
