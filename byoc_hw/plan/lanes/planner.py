@@ -11,7 +11,7 @@ from byoc_hw.garbage import seldom_collected
 from byoc_hw.graph import Graph, Layer
 from byoc_hw.objective import Energy, Objective, wished
 from byoc_hw.plan.array.cost import best_cycles
-from byoc_hw.plan.bound.prices import cycles_bound
+from byoc_hw.plan.bound.prices import cycles_bound, known_bound
 from byoc_hw.plan.bound.ways import least_alone
 from byoc_hw.plan.chip_plan import ChipPlan
 from byoc_hw.plan.lanes.compose import chip_plan
@@ -175,7 +175,10 @@ class ChipPlanner:
         return next(one for one in alike if (kinds[one], costs[one]) == (kinds[lane], costs[lane]))
 
     def least(self, lanes: Sequence[int]) -> float:
-        """Cycles that arrays take at least for all layers on some accelerators, each shared by them by their speed."""
+        """Cycles that a plan on some accelerators takes at least: on several those of the arrays, with each layer shared
+        by their speed."""
+        if len(lanes) == 1:
+            return known_bound(self.graph, self._chip.accelerators[lanes[0]])
         total = 0.0
         for layer, cost in zip(self.graph.layers, self._wanted, strict=True):
             each = [least_alone([layer], self._chip.accelerators[lane]) for lane in lanes if lane in cost]
