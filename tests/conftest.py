@@ -1,6 +1,7 @@
 """What all tests share: hypothesis profiles, cached compilers, and the models that are given from outside."""
 
 import functools
+import gc
 import os
 import shutil
 import tempfile
@@ -41,6 +42,13 @@ def pytest_configure(config):
     if not kept:
         config.add_cleanup(lambda: shutil.rmtree(directory))
     compile_cache.install(directory)
+
+
+def pytest_collection_finish():
+    """The garbage collector leaves alone what is there before the first test, and runs seldom."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 100)
 
 
 def pytest_addoption(parser):
