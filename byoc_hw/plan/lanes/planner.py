@@ -175,8 +175,8 @@ class ChipPlanner:
         return next(one for one in alike if (kinds[one], costs[one]) == (kinds[lane], costs[lane]))
 
     def least(self, lanes: Sequence[int]) -> float:
-        """Cycles that a plan on some accelerators takes at least: on several those of the arrays, with each layer shared
-        by their speed."""
+        """Cycles that a plan on some accelerators takes at least: on several those of the arrays, which share each
+        layer by their speed."""
         if len(lanes) == 1:
             return known_bound(self.graph, self._chip.accelerators[lanes[0]])
         total = 0.0
