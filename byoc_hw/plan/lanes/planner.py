@@ -66,7 +66,7 @@ def plan_on_chip(
         found = sorted(_in_orders(planner, objective, range(len(chip.accelerators)), tried, several), key=cost_of)
         best, near = found[0], found[:_NEARBY]
         for lanes in planner.fewer():
-            if isinstance(objective, Energy) or planner.least(lanes) < cost_of(best):
+            if isinstance(objective, Energy) or planner.may_take_less(lanes, cost_of(best)):
                 some = tried if len(lanes) > 1 else tried[:1]
                 fewer = sorted(_in_orders(planner, objective, lanes, some, several), key=cost_of)
                 best, near = min([best, *fewer], key=cost_of), [*near, *fewer[:_NEARBY]]
@@ -174,16 +174,16 @@ class ChipPlanner:
         costs = [[cost.get(one) for cost in self._wanted] for one in alike]
         return next(one for one in alike if (kinds[one], costs[one]) == (kinds[lane], costs[lane]))
 
-    def least(self, lanes: Sequence[int]) -> float:
-        """Cycles that a plan on some accelerators takes at least: on several those of the arrays, which share each
-        layer by their speed."""
-        if len(lanes) == 1:
-            return known_bound(self.graph, self._chip.accelerators[lanes[0]])
+    def may_take_less(self, lanes: Sequence[int], cycles: float) -> bool:
+        """Whether a plan on some accelerators may take fewer cycles: by those of their arrays, which share each layer
+        by their speed, and by the bound of a single one."""
         total = 0.0
         for layer, cost in zip(self.graph.layers, self._wanted, strict=True):
             each = [least_alone([layer], self._chip.accelerators[lane]) for lane in lanes if lane in cost]
             total += 1 / sum(1 / one for one in each) if all(each) else 0
-        return total
+        if total >= cycles:
+            return False
+        return len(lanes) > 1 or known_bound(self.graph, self._chip.accelerators[lanes[0]]) < cycles
 
     def with_fewer_copies(self) -> list[ChipPlan]:
         """Plans with fewer and fewer bytes that go through main memory."""

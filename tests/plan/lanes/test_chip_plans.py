@@ -16,6 +16,8 @@ from plan_samples import Samples, accelerator, graph_of
 
 from byoc_hw.accelerator import DSP, REFERENCE
 from byoc_hw.errors import InvalidInput, PlanError
+from byoc_hw.plan.bound.prices import known_bound
+from byoc_hw.plan.bound.ways import least_alone
 from byoc_hw.plan.lanes.lanes_clock import lanes_timeline
 from byoc_hw.plan.lanes.planner import ChipPlanner
 from byoc_hw.plan.region import plan_region, why_no_plan
@@ -132,7 +134,9 @@ def test_accelerators_that_are_alike_are_left_out_once():
     twins = tuple(replace(REFERENCE, name=name) for name in ("one", "two"))
     three = ChipPlanner(graph, Soc((*twins, DLA)), {})
     assert list(three.fewer()) == [(0, 1), (0, 2), (0,), (2,)]
-    assert three.least((0, 1)) == three.least((0,)) / 2
+    shared, bound = least_alone([layer], REFERENCE) / 2, known_bound(graph, twins[0])
+    assert [three.may_take_less((0, 1), shared + more) for more in (0, 1)] == [False, True]
+    assert [three.may_take_less((0,), bound + more) for more in (0, 1)] == [False, True]
     placed = ChipPlanner(graph, Soc((*twins, DLA)), {layer.name: "two"})
     assert list(placed.fewer()) == [(0, 1), (1, 2), (1,)]
 
