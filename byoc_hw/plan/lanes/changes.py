@@ -55,7 +55,16 @@ class Improvement:
     def changed(self, plan: list[FormOfLayers], most: int, *, seldom: bool = False) -> list[FormOfLayers]:
         """A plan changed step by step by what is changed often, or seldom, each time where that costs less, until
         `most` actions were scheduled."""
-        changes, together = self._seldom if seldom else self._often, self._costs.together
+        return self._changed(plan, most, self._seldom if seldom else self._often)
+
+    def joined(self, plan: list[FormOfLayers], most: int) -> list[FormOfLayers]:
+        """A plan changed in the same way by the layers of several forms in one."""
+        return self._changed(plan, most, self._joins)
+
+    def _changed(
+        self, plan: list[FormOfLayers], most: int, changes: Callable[[Sequence[FormOfLayers], int], _Changes]
+    ) -> list[FormOfLayers]:
+        together = self._costs.together
         best = self._costs.of(plan)
         better = True
         while better:
@@ -136,6 +145,17 @@ class Improvement:
                 for options in self._forms.of(first, last, styles=styles, useless=near.useless):
                     yield from (([one], near) for one in few(options))
             yield from ((halves, near) for halves in self._halves(first, stop, last, self._alone, self._alone))
+
+    def _joins(self, plan: Sequence[FormOfLayers], at: int) -> _Changes:
+        """The layers of a few forms in one, in the first layout of each part."""
+        first = plan[at][0].span[0]
+        for count in range(2, min(_JOINED, len(plan) - at) + 1):
+            last, near = plan[at + count - 1][0].span[1], self._near(plan, at, count)
+            if last - first > _JOINED:
+                return
+            styles = {style_of(form) for form in plan[at : at + count]}
+            for options in self._forms.of(first, last, styles=styles, useless=near.useless):
+                yield [next(few(options))], near
 
     def _splits(self, plan: Sequence[FormOfLayers], at: int) -> _Changes:
         """Halves of any kinds, and a layer that is taken out of a part of one accelerator."""

@@ -134,7 +134,10 @@ class _Search:
         forms.packs = packs
         best = improvement.improved(best, self._budget(_MORE + _of_layers(layers))) if packs else best
         forms.measures = any(is_tight(option) for form in best for option in form)
-        return improvement.improved(best, self._budget(_MORE)) if forms.measures else best
+        if forms.measures:
+            most = self._budget(_MORE + _of_layers(layers))
+            best = improvement.improved(improvement.joined(best, most), most)
+        return best
 
     def _budget(self, work: int) -> int:
         """The copies and jobs that are scheduled at most, with those so far and this search's share of so many."""

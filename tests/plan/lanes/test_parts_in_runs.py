@@ -7,9 +7,13 @@ from plan_samples import Samples, accelerator, graph_of
 from test_chip_plans import check_on_chip
 
 from byoc_hw.plan.bound import needs
+from byoc_hw.plan.lanes.beam import plain_plans
+from byoc_hw.plan.lanes.changes import Improvement
 from byoc_hw.plan.lanes.cut import Region
 from byoc_hw.plan.lanes.layer_forms import LayerForms
 from byoc_hw.plan.lanes.parts_in_runs import PartsInRuns, is_tight
+from byoc_hw.plan.lanes.price import PlanCosts, Price
+from byoc_hw.plan.lanes.together import Together
 from byoc_hw.plan.region import plan_region
 from byoc_hw.soc import Soc
 
@@ -28,9 +32,13 @@ def block(side=32, channels=16, expanded=64):
 
 def options_of(graph, chip):
     """The layouts of all layers on the first accelerator."""
-    costs = [dict.fromkeys(range(len(chip.accelerators)), 1)] * len(graph.layers)
-    (form, *_) = LayerForms(Region(graph), chip, costs).of(0, len(graph.layers), whole=True)
+    (form, *_) = LayerForms(Region(graph), chip, costs_on(graph, chip)).of(0, len(graph.layers), whole=True)
     return form[0]
+
+
+def costs_on(graph, chip):
+    """The same for each layer on each accelerator."""
+    return [dict.fromkeys(range(len(chip.accelerators)), 1)] * len(graph.layers)
 
 
 def alone(graph):
@@ -64,7 +72,20 @@ def test_layers_with_whole_sums_are_in_no_slices(monkeypatch, sums_whole):
     assert any(group.slices > 1 for group in groups) != sums_whole
 
 
+def test_layers_of_several_forms_are_joined_where_they_are_faster_as_one_part():
+    graph = block(16, 8, 64)
+    forms = LayerForms(Region(graph), CHIP, costs_on(graph, CHIP))
+    costs = PlanCosts(Price(), Together())
+    plan = min((one for one in plain_plans(forms) if len(one) == len(graph.layers)), key=costs.of)
+    found = {}
+    for forms.measures in (False, True):
+        found[forms.measures] = Improvement(forms, costs).joined(plan, costs.together.work + 100_000)
+    assert [form[0].span for form in found[True]] == [(0, 3)]
+    assert costs.of(found[True]) < costs.of(found[False]) <= costs.of(plan)
+
+
 def test_a_chip_with_little_memory_is_faster_with_them_and_gives_the_same_bytes(monkeypatch):
-    found = check_on_chip(CHIP, block())
+    graph = block(16, 8, 64)
+    found = check_on_chip(CHIP, graph)
     monkeypatch.setattr(PartsInRuns, "faster", lambda *_: [])
-    assert found.cycles < plan_region(block(), CHIP).cycles
+    assert found.cycles < plan_region(graph, CHIP).cycles
