@@ -15,6 +15,9 @@ from byoc_hw.plan.lanes.price import PlanCosts
 _JOINED = 8
 """The most layers of a part that two are joined to."""
 
+_AT_ONCE = 3
+"""The most forms whose layers are joined in one change."""
+
 _NEAR = 3
 """The forms before and behind a change with which it is tried first."""
 
@@ -149,7 +152,7 @@ class Improvement:
     def _joins(self, plan: Sequence[FormOfLayers], at: int) -> _Changes:
         """The layers of a few forms in one, in the first layout of each part."""
         first = plan[at][0].span[0]
-        for count in range(2, min(_JOINED, len(plan) - at) + 1):
+        for count in range(2, min(_AT_ONCE, len(plan) - at) + 1):
             last, near = plan[at + count - 1][0].span[1], self._near(plan, at, count)
             if last - first > _JOINED:
                 return
