@@ -9,7 +9,7 @@ one counts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -19,6 +19,7 @@ import numpy.typing as npt
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Concat, Graph, Layer, Pad, Reshape, Transpose, Weighted, Whole
 from byoc_hw.plan.array.kinds import Run, Window, geometry, parts_of_kernel
+from byoc_hw.plan.array.mapped import MappedGraph
 from byoc_hw.plan.array.tiling import Tiler
 from byoc_hw.plan.array.weight_blocks import SHARES, fits
 from byoc_hw.plan.array.window import Axis, Extents, extents
@@ -105,11 +106,11 @@ def whole_sums(layer: Weighted, accelerator: Accelerator, chip: Soc) -> bool:
     return len(chip.accelerators) > 1 and not accelerator.library and _sums_at_once(layer, accelerator)
 
 
-def keeps_sums_whole(group: Group, layers: Sequence[Layer], accelerator: Accelerator) -> bool:
-    """Whether a group of some layers may be in a plan on a chip of several: of layers with whole sums none is in slices
-    of channels."""
-    weighted = (layer for layer in layers if isinstance(layer, Weighted))
-    return group.slices == 1 or not any(_sums_at_once(layer, accelerator) for layer in weighted)
+def keeps_sums_whole(mapped: MappedGraph, group: Group, first: int) -> bool:
+    """Whether a group of some layers, from the `first` on, may be in a plan on a chip of several: of layers with whole
+    sums none is in slices of channels."""
+    weighted = (layer for layer in mapped.graph.layers[first : first + group.layers] if isinstance(layer, Weighted))
+    return group.slices == 1 or not any(_sums_at_once(layer, mapped.accelerator) for layer in weighted)
 
 
 def _sums_at_once(layer: Weighted, accelerator: Accelerator) -> bool:

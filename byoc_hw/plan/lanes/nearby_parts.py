@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 from byoc_hw.errors import PlanError
-from byoc_hw.plan.array.mapped import MappedGraph
 from byoc_hw.plan.bound.needs import keeps_sums_whole
 from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.lanes.finer_parts import order_of_part
@@ -79,19 +79,13 @@ def _changes(known: OrderedParts) -> Iterator[tuple[int, Choices]]:
             space = SearchSpace(layout.mapped.graph, layout.mapped.accelerator)
             with suppress(PlanError):  # no choices are near those
                 for choices in choices_nearby(space, layout):
-                    if _keeps_sums_whole(choices, layout.mapped):
+                    firsts = (first for first, _ in choices.spans)
+                    if all(map(partial(keeps_sums_whole, layout.mapped), choices.groups, firsts)):
                         yield at, replace(space.canonical(choices), copies_transpose=choices.copies_transpose)
     for at in longest:
         layout = layouts[at]
         if not (layout.mapped.whole or layout.choices.apart):
             yield at, replace(layout.choices, fine=True)
-
-
-def _keeps_sums_whole(choices: Choices, mapped: MappedGraph) -> bool:
-    """Whether all groups of some choices may be in a plan on a chip."""
-    spans = zip(choices.groups, choices.spans, strict=True)
-    layers = mapped.graph.layers
-    return all(keeps_sums_whole(group, layers[first:stop], mapped.accelerator) for group, (first, stop) in spans)
 
 
 def _at_its_times(known: OrderedParts, at: int) -> Layout:

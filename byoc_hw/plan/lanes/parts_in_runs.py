@@ -6,10 +6,10 @@ This takes longer than layouts by estimates, so the search for parts tries it la
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from functools import partial
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.plan.bound.needs import keeps_sums_whole
-from byoc_hw.plan.choices import Group
 from byoc_hw.plan.lanes.oriented import part_structure
 from byoc_hw.plan.lanes.profile import Option, Profile, profile_of
 from byoc_hw.plan.search.alike import Known
@@ -47,11 +47,7 @@ class PartsInRuns:
         if len(mapped.graph.layers) == 1 or known.profile.cycles <= _NEAR * mapped.array_cycles:
             return None
         near = near_groups(SearchSpace(mapped.graph, mapped.accelerator))
-        layers, accelerator = mapped.graph.layers, mapped.accelerator
-
-        def allowed(group: Group, first: int) -> bool:
-            return keeps_sums_whole(group, layers[first : first + group.layers], accelerator)
-
+        allowed = partial(keeps_sums_whole, mapped)
         runs = MeasuredRuns(mapped, self._alone, near, self._known, allowed=allowed)
         found = runs_joined(mapped, runs.best(known.profile.choices))
         return None if found is None or found.cycles >= known.profile.cycles else found
