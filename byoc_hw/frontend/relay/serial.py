@@ -5,14 +5,20 @@ Planning, writing and running a project need no lock.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
+
+from tvm.relay.backend import te_compiler
 
 from byoc_hw.frontend.relay.failures import tvm_errors
 from byoc_hw.frontend.turns import in_turns
 
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
+
+# TVM asks how it was built for each dimension of what it lowers, which takes a quarter of the time of a build.
+te_compiler.libinfo = functools.cache(te_compiler.libinfo)
 
 
 def serial(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:

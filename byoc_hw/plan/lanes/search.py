@@ -136,7 +136,12 @@ class _Search:
         forms.measures = any(is_tight(option) for form in best for option in form)
         if forms.measures:
             most = self._budget(_MORE + _of_layers(layers))
-            best = improvement.improved(improvement.joined(best, most), most)
+            best = improvement.joined(best, most)
+            if layers > _MANY:  # the best of the first plans has not been changed for what estimates say
+                most = self._budget(_MORE + _of_layers(layers))
+                best = improvement.spliced(best, improvement.joined(starts[min(starts)], most))
+                most = self._budget(_MORE + _of_layers(layers))
+            best = improvement.improved(best, most)
         return best
 
     def _budget(self, work: int) -> int:
