@@ -133,16 +133,24 @@ class _Search:
         best = improvement.improved(found, self._budget(_MORE)) if found else best
         forms.packs = packs
         best = improvement.improved(best, self._budget(_MORE + _of_layers(layers))) if packs else best
-        forms.measures = any(is_tight(option) for form in best for option in form)
-        if forms.measures:
-            most = self._budget(_MORE + _of_layers(layers))
-            best = improvement.joined(best, most)
-            if layers > _MANY:  # the best of the first plans has not been changed for what estimates say
-                most = self._budget(_MORE + _of_layers(layers))
-                best = improvement.spliced(best, improvement.joined(starts[min(starts)], most))
-                most = self._budget(_MORE + _of_layers(layers))
-            best = improvement.improved(best, most)
-        return best
+        tight = any(is_tight(option) for form in best for option in form)
+        return self._measured(best, starts[min(starts)], improvement) if tight else best
+
+    def _measured(
+        self, plan: list[FormOfLayers], first: list[FormOfLayers], improvement: Improvement
+    ) -> list[FormOfLayers]:
+        """A plan improved with parts in measured runs. In large regions the first plan is, too, whose layers were moved
+        for no estimate: the best of both is put together."""
+        self._forms.measures = True
+        layers = len(self._cost)
+        work = _MORE + _of_layers(layers)
+        most = self._budget(work)
+        plan = improvement.joined(plan, most)
+        if layers > _MANY:
+            other = improvement.joined(first, self._budget(work))
+            plan = improvement.joined(improvement.spliced(plan, other), self._budget(work))
+            most = self._budget(work)
+        return improvement.improved(plan, most)
 
     def _budget(self, work: int) -> int:
         """The copies and jobs that are scheduled at most, with those so far and this search's share of so many."""
