@@ -2,7 +2,7 @@
 
 Compiling takes longer than running, so what makes programs fast and does not change a value is left out. LLVM's
 optimization is one such thing, but where it puts a product or a root in place of a power. SimplifyExpr is another one,
-but where it puts `x` in place of `x + x` of bool. Constants are folded only where TVM cannot lower them otherwise, as a
+but where it puts `x` in place of `x + x` of bool. Constants are folded only where TVM cannot lower them, as it cannot a
 reshape of a scalar.
 """
 
@@ -30,7 +30,7 @@ def golden_executor(mod: tvm.IRModule) -> Any:
     left_out = [] if _has(mod, "add", "bool") else _LEFT_OUT
     try:
         library = _built(mod, target, [*left_out, "FoldConstant"])
-    except tvm.TVMError:
+    except Exception:  # TVM raises errors of every class; those that folding does not avoid come once more
         library = _built(mod, target, left_out)
     return graph_executor.GraphModule(library["default"](tvm.cpu()))
 

@@ -7,6 +7,7 @@ from plan_samples import Samples, accelerator, graph_of
 from test_chip_plans import check_on_chip
 
 from byoc_hw.plan.bound import needs
+from byoc_hw.plan.lanes import search
 from byoc_hw.plan.lanes.beam import plain_plans
 from byoc_hw.plan.lanes.changes import Improvement
 from byoc_hw.plan.lanes.cut import Region
@@ -82,6 +83,23 @@ def test_layers_of_several_forms_are_joined_where_they_are_faster_as_one_part():
         found[forms.measures] = Improvement(forms, costs).joined(plan, costs.together.work + 100_000)
     assert [form[0].span for form in found[True]] == [(0, 3)]
     assert costs.of(found[True]) < costs.of(found[False]) <= costs.of(plan)
+
+
+def test_in_regions_of_many_layers_the_first_plan_is_joined_too_and_the_best_goes_on(monkeypatch):
+    joined, costs = Improvement.joined, []
+
+    def recorded(improvement, plan, most):
+        found = joined(improvement, plan, most)
+        costs.append(improvement._costs.of(found))
+        return found
+
+    monkeypatch.setattr(Improvement, "joined", recorded)
+    monkeypatch.setattr(search, "_MANY", 0)
+    plan_region(block(16, 8, 64), CHIP)
+    assert costs
+    assert len(costs) % 3 == 0
+    for at in range(0, len(costs), 3):
+        assert costs[at + 2] <= min(costs[at : at + 2])
 
 
 def test_a_chip_with_little_memory_is_faster_with_them_and_gives_the_same_bytes(monkeypatch):
