@@ -17,7 +17,7 @@ from byoc_hw.frontend.turns import in_turns
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
 
-# TVM asks how it was built for each dimension of what it lowers, which takes a quarter of the time of a build.
+# TVM asks how it was built for each dimension of what it lowers, which takes a fifth of the time of a build.
 te_compiler.libinfo = functools.cache(te_compiler.libinfo)
 
 
