@@ -132,7 +132,7 @@ class _Search:
         found = every.cheaper_than(costs.of(best))
         best = improvement.improved(found, self._budget(_MORE)) if found else best
         forms.packs = packs
-        best = improvement.improved(best, self._budget(_MORE + _of_layers(layers))) if packs else best
+        best = improvement.improved(best, self._more()) if packs else best
         tight = any(is_tight(option) for form in best for option in form)
         return self._measured(best, starts[min(starts)], improvement) if tight else best
 
@@ -142,15 +142,17 @@ class _Search:
         """A plan improved with parts in measured runs. In large regions the first plan is, too, whose layers were moved
         for no estimate: the best of both is put together."""
         self._forms.measures = True
-        layers = len(self._cost)
-        work = _MORE + _of_layers(layers)
-        most = self._budget(work)
+        most = self._more()
         plan = improvement.joined(plan, most)
-        if layers > _MANY:
-            other = improvement.joined(first, self._budget(work))
-            plan = improvement.joined(improvement.spliced(plan, other), self._budget(work))
-            most = self._budget(work)
+        if len(self._cost) > _MANY:
+            other = improvement.joined(first, self._more())
+            plan = improvement.joined(improvement.spliced(plan, other), self._more())
+            most = self._more()
         return improvement.improved(plan, most)
+
+    def _more(self) -> int:
+        """The copies and jobs that are scheduled at most when another step ends, with those so far."""
+        return self._budget(_MORE + _of_layers(len(self._cost)))
 
     def _budget(self, work: int) -> int:
         """The copies and jobs that are scheduled at most, with those so far and this search's share of so many."""
