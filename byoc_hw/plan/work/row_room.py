@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from byoc_hw.params.requantize import zero_point
 from byoc_hw.plan.array.packing import MOST_FILLED
 from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.array.transfers import Transfer
@@ -116,12 +117,13 @@ class RowRoom:
         return _filled(self._region, self._layer, self._storage, self._buffer, move, value)
 
 
-def zero_points(
-    region: WorkBuilder, layer: int, storage: Storage, buffer: LocalBuffer, moves: Iterable[Transfer]
-) -> Iterator[Op]:
-    """Fill parts of a buffer with the zero point of a storage."""
+def zero_points(region: WorkBuilder, index: int, buffer: LocalBuffer, moves: Iterable[Transfer]) -> Iterator[Op]:
+    """Fill parts of a buffer with the zero point of a layer's input: its storage may have begun as a tensor with
+    another one, or with none."""
+    layer = region.layers[index]
+    value = zero_point(layer, layer.ifm)
     for move in moves:
-        yield _filled(region, layer, storage, buffer, move, _zero_point(storage))
+        yield _filled(region, index, region.storages.of[layer.ifm], buffer, move, value)
 
 
 def _filled(region: WorkBuilder, layer: int, storage: Storage, buffer: LocalBuffer, move: Transfer, value: int) -> Op:

@@ -279,7 +279,7 @@ class _Tiles:
         at = (0, 0)
         if packing is not None:
             fills = packing.fills(box.extents, region.accelerator)
-            unit.loads += zero_points(region, self.index, region.storages.of[ifm], buffer, fills)
+            unit.loads += zero_points(region, self.index, buffer, fills)
             at = packing.pitch, packing.head * channels
         for move in tile_transfers(box, self.window.columns.ifm, self.window.ifm_channels, *at):
             unit.loads.append(copy_op(self.index, move, self.source, buffer, True, region.accelerator))

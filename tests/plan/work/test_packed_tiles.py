@@ -7,22 +7,32 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_check import check
-from plan_samples import Samples, accelerator, single
+from plan_samples import Samples, accelerator, graph_of, single
 
 from byoc_hw.accelerator import DIANA_DIGITAL, KIB, REFERENCE, SMALL
 from byoc_hw.errors import PlanError
+from byoc_hw.graph import Reshape
 from byoc_hw.plan.array.packing import packs_tiles
 from byoc_hw.plan.array.tiling import Tiler, tile_geometry
 from byoc_hw.plan.choices import Choices, Group, Tiling
 from byoc_hw.plan.region import lay_out_region, plan_region
 from byoc_hw.plan.search.single_layer import tilings
 from byoc_hw.plan.steps import ACTIVATIONS, FLASH, Copy, Job
+from byoc_hw.tensor import Quantization
 
 SAME = (1, 1, 1, 1)
 
 
-def tiled(tiling, **changes):
-    return Choices((False,), (Group(1, overlap=False, resident=False, tiling=tiling, **changes),), (None,))
+def tiled(tiling, layers=1, **changes):
+    group = Group(layers, overlap=False, resident=False, tiling=tiling, **changes)
+    return Choices((False,), (group,), (None,) * layers)
+
+
+def behind_a_reshape(layer, quantization):
+    """The graph of a layer whose input is that of the graph in another shape, there with a quantization of its own."""
+    image = layer.ifm
+    flat = replace(image, name="flat", shape=(1, image.elements), quantization=quantization)
+    return graph_of([flat], [Reshape("shaped", (), flat, image), layer], [layer.ofm])
 
 
 def fills(plan):
@@ -68,6 +78,15 @@ def test_one_copy_fills_what_lies_between_all_rows_and_at_their_ends():
         1,
         5,
     ]  # above, behind 5 rows; around 6 rows; below, before 5 rows
+
+
+@pytest.mark.parametrize("quantization", [None, Quantization((0.5,), (7,))])
+def test_padding_is_the_zero_point_of_the_layer_that_reads_it(quantization):
+    """What goes before it may state none, or another one."""
+    samples = Samples()
+    layer = samples.conv2d(samples.tensor((1, 12, 12, 8)), 8, padding=SAME)
+    assert layer.ifm.quantization.zero_point not in ((0,), (7,))
+    check(behind_a_reshape(layer, quantization), REFERENCE, choices=tiled(Tiling(4, 4, 8, 8, packed=True), layers=2))
 
 
 def test_tiles_of_the_same_input_differ_where_their_padding_does():
@@ -171,7 +190,7 @@ def test_packed_tiles_are_tried_on_accelerators_that_have_packed_rows():
 
 @st.composite
 def packed_tiles(draw):
-    """A layer, an accelerator, and choices of packed tiles, good or too large."""
+    """A graph of a layer, an accelerator, and choices of packed tiles, good or too large."""
     samples, drawn = Samples(draw(st.integers(0, 2**32 - 1))), random.Random(draw(st.integers(0, 2**32 - 1)))
     kernel = drawn.randint(1, 4), drawn.randint(1, 4)
     dilation = drawn.choice([(1, 1), (1, 1), (2, 1)])
@@ -206,18 +225,20 @@ def packed_tiles(draw):
         whole_ifm=drawn.random() < 0.3,
         packed=True,
     )
-    choices = tiled(tiling, pieces=drawn.choice((1, 4)))
-    return layer, hardware, replace(choices, fine=drawn.random() < 0.5)
+    graph = drawn.choice((single(layer), behind_a_reshape(layer, None)))
+    choices = tiled(tiling, len(graph.layers), pieces=drawn.choice((1, 4)))
+    return graph, hardware, replace(choices, fine=drawn.random() < 0.5)
 
 
-def check_packed(layer, hardware, choices):
+def check_packed(graph, hardware, choices):
     """Tiles that are packed are exact; others are refused."""
+    layer = graph.layers[-1]
     tiler, tiling = Tiler(layer, tile_geometry(layer), hardware), choices.groups[0].tiling
     if packs_tiles(layer, hardware) and tiler.fits(tiling):
-        check(single(layer), hardware, choices=choices)
+        check(graph, hardware, choices=choices)
     else:
         with pytest.raises(PlanError, match=r"a tiling fits its layer|local .* memory"):
-            plan_region(single(layer), hardware, choices)
+            plan_region(graph, hardware, choices)
 
 
 @given(packed_tiles())
