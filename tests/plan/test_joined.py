@@ -351,6 +351,56 @@ def with_input(samples, axis):
     return graph_of([first.ifm, *outer], [first, joined, last], [last.ofm])
 
 
+def padded(samples, before, after, value=3, channels=16, width=9):
+    """A convolution, its output with `value` around it, and a convolution on all: 0, the padding 1, 2."""
+    first = samples.conv2d(samples.tensor((1, 2 * width, width, 8)), channels, (1, 1))
+    wider = samples.pad(first.ofm, (0, *before), (0, *after), value)
+    last = samples.conv2d(wider.ofm, 8, (3, 3), padding=(1, 1, 1, 1))
+    return graph_of([first.ifm], [first, wider, last], [last.ofm])
+
+
+@pytest.mark.parametrize(("before", "after"), [((0, 0, 0), (0, 0, 8)), ((1, 2, 4), (2, 0, 4)), ((0, 0, 1), (0, 0, 0))])
+def test_the_value_around_a_tensor_is_filled_in_as_it_is_loaded(before, after):
+    """No copy makes the padded tensor: it is in main memory neither as it is read nor as a whole."""
+    graph = padded(Samples(), before, after, width=24)
+    small = accelerator(activations=8 * 1024, packed_rows=False)
+    plan = check(graph, small)
+    assert choose(graph, small).stored == {1}
+    assert not [step for call in plan.calls if call.index == 1 for step in call.steps]
+    assert plan.scratch_bytes == graph.layers[0].ofm.nbytes
+    copied = check(graph, small, choices=without(graph, small))
+    assert plan.moved["spilled"] < copied.moved["spilled"] / 1.5
+
+
+@given(
+    *(st.tuples(st.integers(0, 3), st.integers(0, 3), st.sampled_from([0, 4, 8])) for _ in range(2)),
+    st.integers(-128, 127),
+    st.sampled_from([1, 2, 3, 6]),
+    st.booleans(),
+    st.lists(st.booleans(), min_size=2, max_size=2),
+    st.sampled_from([1, 4]),
+)
+@settings(max_examples=40, deadline=None)
+def test_padding_in_stripes_is_exact(before, after, value, stripes, packed, held, alignment):
+    graph = padded(Samples(), before, after, value, channels=4)
+    hardware = accelerator(packed_rows=packed, dma_alignment=alignment, local_alignment=max(4, alignment))
+    together = frozenset(bands_of(graph)) if packed else frozenset()
+    held = frozenset(index for index, kept in enumerate(held, 1) if kept)
+    groups = (Group(1, stripes, held & {1}), Group(2, stripes, held))
+    check(graph, hardware, choices=Choices((False,), groups, (None,) * 3, stored=frozenset({1}), packed=together))
+
+
+def test_an_output_that_is_padded_is_copied():
+    samples = Samples()
+    first = samples.conv2d(samples.tensor((1, 8, 8, 8)), 16, (1, 1))
+    wider = samples.pad(first.ofm, (0, 0, 0, 0), (0, 0, 0, 8))
+    graph = graph_of([first.ifm], [first, wider], [wider.ofm])
+    check(graph, accelerator())
+    chosen = Choices((False,), (Group(2),), (None,) * 2, stored=frozenset({1}))
+    with pytest.raises(PlanError, match="an output of the region lies by itself"):
+        lay_out_region(graph, accelerator(), chosen)
+
+
 @pytest.mark.parametrize("shape", [(1, 4, 24), (1, 4, 6, 24)])
 def test_a_slice_of_a_region_input_is_loaded_beside_what_a_layer_makes(shape):
     """Steps of a recurrent layer, each of which reads one slice of the input and what the last one has made."""

@@ -9,7 +9,7 @@ from functools import cached_property
 from math import prod
 
 from byoc_hw.errors import PlanError
-from byoc_hw.graph import Concat, Graph, Layer, Slice, Transpose
+from byoc_hw.graph import Concat, Graph, Layer, Pad, Slice, Transpose
 from byoc_hw.plan.array.kinds import Alias, CopiesOnly, Product, Run, Window, copies_only, geometry
 from byoc_hw.plan.array.mapping import Mapping
 from byoc_hw.plan.array.packing import Packing
@@ -57,6 +57,7 @@ class Storage:
     arguments alone: what makes the storage that it is `taken` from stores that part of it there. These are the `exits`
     of that storage. Nor has one that is `gathered` from others in main memory as it is loaded, or a slice that is
     loaded from where its input lies there, its `view`: it is nowhere else as a whole. Those others are `lent` to it.
+    What lies around a padded tensor is `filled` with a value as that is gathered, and is not in main memory.
 
     With a `packing` its rows lie apart in local memory, in main memory as ever.
     """
@@ -81,6 +82,7 @@ class Storage:
     view: Join | None = None
     lent: list[Storage] = field(default_factory=list)
     packing: Packing | None = None
+    filled: int | None = None
 
     def place(self, tensor: Tensor) -> Place:
         """Where one of its tensors lies in it in local memory."""
@@ -242,6 +244,8 @@ def storages(graph: Graph, mapping: Mapping, lies: Lies = NOWHERE_ELSE) -> Stora
                 gather_in_place(index, mapped, storage(layer.ofm, mapped.ofm), of)
             else:
                 store_in_place(index, layer, storage(layer.ofm, mapped.ofm), of, mapping)
+        elif index in mapping.stored and isinstance(layer, Pad):
+            pad_in_place(index, layer, storage(layer.ofm, mapped.ofm), storage(layer.ifm, mapped.ifm))
         elif index in mapping.stored and isinstance(layer, Transpose):
             store_transposed(index, layer, storage(layer.ifm, mapped.ifm), storage(layer.ofm, mapped.ofm), mapping)
         else:
@@ -471,16 +475,44 @@ def gather_in_place(index: int, layer: Layer, whole: Storage, of: dict[Tensor, S
     if not line and (rank < 3 or prod(layer.ofm.shape[:-3]) != 1 or layer.axis < rank - 3):
         raise NotInPlace([index], f"{layer.name}: what is put together as it is loaded is an image, or a single row")
     for tensor in layer.inputs:
-        part = of.get(tensor)
-        there = part is not None and (part.makers or part.source is not None or part.view) and not part.joined
-        if part is None or not there or part.extents != extents(tensor) or tensor in part.places:
-            raise NotInPlace([index], f"{layer.name}: {tensor.name} is not an input or one layer's output by itself")
-        if tensor.bytes_of(1) != 1:
-            raise NotInPlace([index], f"{layer.name}: {tensor.name} has elements of a byte")
         row, column, channel = (before * (layer.axis == rank - 3 + place) for place in range(3))
-        whole.gathered.append((part, Join(whole, (row, column, channel))))
-        (part if part.view is None else part.view.whole).lent.append(whole)
+        _gather(index, layer, tensor, of.get(tensor), Join(whole, (row, column, channel)))
         before += tensor.shape[layer.axis]
+
+
+def pad_in_place(index: int, layer: Pad, whole: Storage, part: Storage) -> None:
+    """Let a padded image be put together as it is loaded: of the image itself, and of the value around it."""
+    if len(layer.ofm.shape) < 3 or prod(layer.ofm.shape[:-3]) != 1:
+        raise NotInPlace([index], f"{layer.name}: what is padded as it is loaded is an image")
+    at = _last_three(layer.before, 0)
+    _gather(index, layer, layer.ifm, part, Join(whole, at))
+    for number, (origin, shape) in enumerate(around(at, extents(layer.ifm), extents(layer.ofm))):
+        tensor = Tensor(f"around {layer.ifm.name} {number}", (1, *shape))
+        filling = Storage(-1, f"{whole.block} around {number}", tensor, shape, False, filled=layer.value)
+        whole.gathered.append((filling, Join(whole, origin)))
+
+
+def around(at: Extents, inner: Extents, outer: Extents) -> Iterator[tuple[Extents, Extents]]:
+    """What an image leaves free of a larger one that it begins in `at`: boxes by their place and extents."""
+    first, free = [0, 0, 0], list(outer)
+    for axis, (before, size, whole) in enumerate(zip(at, inner, outer, strict=True)):
+        for start, stop in ((0, before), (before + size, whole)):
+            if start < stop:
+                place, shape = [*first], [*free]
+                place[axis], shape[axis] = start, stop - start
+                yield (place[0], place[1], place[2]), (shape[0], shape[1], shape[2])
+        first[axis], free[axis] = before, size
+
+
+def _gather(index: int, layer: Layer, tensor: Tensor, part: Storage | None, join: Join) -> None:
+    """Let an input of a layer be loaded to its place in the storage that is put together so."""
+    there = part is not None and (part.makers or part.source is not None or part.view) and not part.joined
+    if part is None or not there or part.extents != extents(tensor) or tensor in part.places:
+        raise NotInPlace([index], f"{layer.name}: {tensor.name} is not an input or one layer's output by itself")
+    if tensor.bytes_of(1) != 1:
+        raise NotInPlace([index], f"{layer.name}: {tensor.name} has elements of a byte")
+    join.whole.gathered.append((part, join))
+    (part if part.view is None else part.view.whole).lent.append(join.whole)
 
 
 def store_from(index: int, layer: Slice, whole: Storage, part: Storage, graph: Graph) -> None:

@@ -12,13 +12,14 @@ from byoc_hw.integers import ceil_div
 from byoc_hw.params.pack import PARAMS_BYTES
 from byoc_hw.plan.array.cost import dense_job_shapes
 from byoc_hw.plan.array.mapped import MappedGraph
+from byoc_hw.plan.array.packing import MOST_FILLED
 from byoc_hw.plan.array.permuting import permuting_copies, reordered_bytes
 from byoc_hw.plan.array.spread import Spread
 from byoc_hw.plan.array.storage import Argument, Join, Storage
 from byoc_hw.plan.array.transfers import Transfer, linear_chunks, slabs, strided
 from byoc_hw.plan.array.window import Extents, extents, row_bytes
 from byoc_hw.plan.choices import Choices
-from byoc_hw.plan.steps import ARGUMENT, FLASH_ALIGNMENT, SCRATCH, WEIGHTS, Address, Copy, Image, Job
+from byoc_hw.plan.steps import ARGUMENT, FLASH, FLASH_ALIGNMENT, SCRATCH, WEIGHTS, Address, Copy, Image, Job
 from byoc_hw.plan.work.flash import FlashImage, WeightBlock
 from byoc_hw.plan.work.ops import (
     Home,
@@ -126,7 +127,7 @@ class WorkBuilder:
         """Where a storage, or the one that it is a slice of, lies in main memory."""
         if storage.view is not None:
             return box_home(storage, storage.view, self.homes[storage.view.whole])
-        return self.homes[storage]
+        return self.homes[storage] if storage.filled is None else Home(storage, Address(FLASH))
 
     def _spread(self, part: Storage, whole: Storage, spread: Spread) -> Home:
         """The place of some channels of a part in the storage that has them in another order."""
@@ -149,7 +150,18 @@ class WorkBuilder:
         """The copies of bytes `start` to `stop` of a storage; the buffer holds the storage from byte `first` on."""
         for move in moves(home, start, stop):
             there = move._replace(local=move.local - first) if first else move
-            yield copy_op(layer, there, home, buffer, inward, self.accelerator)
+            if home.storage.filled is not None:
+                yield from self._filling(layer, home.storage, home.storage.filled, buffer, there)
+            else:
+                yield copy_op(layer, there, home, buffer, inward, self.accelerator)
+
+    def _filling(self, layer: int, storage: Storage, value: int, buffer: LocalBuffer, move: Transfer) -> Iterator[Op]:
+        """The copies that fill rows of a buffer with a value, of which flash has a short run."""
+        for first, rows in linear_chunks(move.rows, max(1, MOST_FILLED // move.nbytes)):
+            _, address = self.flash.filled(value, rows * move.nbytes)
+            local = move.local + first * move.local_stride
+            some = move._replace(main=0, local=local, rows=rows, main_stride=move.nbytes)
+            yield copy_op(layer, some, Home(storage, address), buffer, True, self.accelerator)
 
     def weights(self, index: int, layer: Weighted, block: WeightBlock, room: int = 0) -> tuple[LocalBuffer, Op]:
         """A buffer for a block of weights, of at least `room` bytes, and the copy that fills it."""
