@@ -154,9 +154,10 @@ class Choices:
     layer; `stored` the concatenations whose inputs are stored into their output in main memory, or are put together as
     they are loaded, the padding that is filled in so, the slices that are stored from their input, or loaded from where
     it lies in main memory, and the transpositions that are done by the stores of their input. The others are copies.
-    `packed` are the bands of layers whose rows are packed. With `apart`, groups that hand nothing over in local memory are placed each by itself, and
-    ordered so or all together: they take no more cycles than one after the other. With `fine` copies and jobs are cut
-    in two where one engine waits for the other; with both, those of each such piece by itself.
+    `packed` are the bands of layers whose rows are packed. With `apart`, groups that hand nothing over in local memory
+    are placed each by itself, and ordered so or all together: they take no more cycles than one after the other. With
+    `fine` copies and jobs are cut in two where one engine waits for the other; with both, those of each such piece by
+    itself.
     """
 
     swapped: tuple[bool, ...]
