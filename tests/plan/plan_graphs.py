@@ -8,6 +8,7 @@ from plan_choices import layer_by_layer
 from plan_samples import Samples, accelerator, graph_of, single
 
 from byoc_hw.errors import PlanError
+from byoc_hw.graph import Moving
 from byoc_hw.integers import ceil_div
 from byoc_hw.plan.array.mapping import map_layers
 from byoc_hw.plan.array.packing import bands
@@ -281,7 +282,16 @@ def graphs(draw, hardware, most=9, kinds=()):
     aligned = [tensor for tensor in network.tensors() if tensor.nbytes % hardware.dma_alignment == 0]
     for _ in range(draw(st.sampled_from([0, 0, 0, 1, 2])) if aligned else 0):
         network.outputs.append(draw(st.sampled_from(aligned)))
-    return graph_of(network.inputs, network.layers, network.outputs)
+    return as_stated(graph_of(network.inputs, network.layers, network.outputs))
+
+
+def as_stated(graph):
+    """The graph without the quantization of tensors that layers only move: no operator of a model states one."""
+    working = [layer for layer in graph.layers if not isinstance(layer, Moving)]
+    stated = {tensor for layer in working for tensor in (*layer.inputs, layer.ofm)}
+    as_told = {one: one if one in stated else replace(one, quantization=None) for one in graph.tensors}
+    layers = (layer.on([as_told[one] for one in layer.inputs], as_told[layer.ofm]) for layer in graph.layers)
+    return graph_of(map(as_told.get, graph.inputs), layers, map(as_told.get, graph.outputs))
 
 
 @st.composite
@@ -298,7 +308,7 @@ def choices(draw, graph, hardware):
         joins = [index for index, layer in enumerate(graph.layers) if layer.kind in ("concat", "slice")]
         placed = frozenset(index for index in joins if draw(st.booleans()))
         kinds = {index: layer.kind for index, layer in enumerate(graph.layers) if index not in placed}
-        moved = [index for index, kind in kinds.items() if kind in ("concat", "slice", "transpose")]
+        moved = [index for index, kind in kinds.items() if kind in ("concat", "pad", "slice", "transpose")]
         stored = frozenset(index for index in moved if draw(st.booleans()))
     numbers = {number for number in bands(graph.layers) if number is not None} if hardware.packed_rows else ()
     packed = frozenset(number for number in numbers if draw(st.booleans()))
@@ -350,7 +360,7 @@ def regions(draw, most=9):
     return replace(hardware, label="RANDOM"), draw(graphs(hardware, most))
 
 
-JOINED = ["pointwise", "conv", "depthwise", "pool", "branched", "branched", "concat", "concat", "slice", "spread"]
+JOINED = ["pointwise", "conv", "depthwise", "pool", *["branched", "concat"] * 2, "slice", "pad", "spread"]
 
 
 @st.composite
