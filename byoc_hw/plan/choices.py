@@ -152,8 +152,9 @@ class Choices:
     memory, where windows alone read them: jobs take rows and pixels at other distances. `placed` are the concatenations
     whose inputs are written into their output in local memory, and the slices that are read in place, by index of the
     layer; `stored` the concatenations whose inputs are stored into their output in main memory, or are put together as
-    they are loaded, the padding that is filled in so, the slices that are stored from their input, or loaded from where
-    it lies in main memory, and the transpositions that are done by the stores of their input. The others are copies.
+    they are loaded, the padding that is filled in and the rows that are repeated so, the slices that are stored from
+    their input, or loaded from where it lies in main memory, and the transpositions that are done by the stores of
+    their input. The others are copies.
     `packed` are the bands of layers whose rows are packed. With `apart`, groups that hand nothing over in local memory
     are placed each by itself, and ordered so or all together: they take no more cycles than one after the other. With
     `fine` copies and jobs are cut in two where one engine waits for the other; with both, those of each such piece by

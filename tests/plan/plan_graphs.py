@@ -308,7 +308,7 @@ def choices(draw, graph, hardware):
         joins = [index for index, layer in enumerate(graph.layers) if layer.kind in ("concat", "slice")]
         placed = frozenset(index for index in joins if draw(st.booleans()))
         kinds = {index: layer.kind for index, layer in enumerate(graph.layers) if index not in placed}
-        moved = [index for index, kind in kinds.items() if kind in ("concat", "pad", "slice", "transpose")]
+        moved = [index for index, kind in kinds.items() if kind in ("concat", "pad", "resize", "slice", "transpose")]
         stored = frozenset(index for index in moved if draw(st.booleans()))
     numbers = {number for number in bands(graph.layers) if number is not None} if hardware.packed_rows else ()
     packed = frozenset(number for number in numbers if draw(st.booleans()))
@@ -360,7 +360,7 @@ def regions(draw, most=9):
     return replace(hardware, label="RANDOM"), draw(graphs(hardware, most))
 
 
-JOINED = ["pointwise", "conv", "depthwise", "pool", *["branched", "concat"] * 2, "slice", "pad", "spread"]
+JOINED = ["pointwise", "conv", "depthwise", "pool", *["branched", "concat"] * 2, "slice", "pad", "resize", "spread"]
 
 
 @st.composite

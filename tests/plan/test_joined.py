@@ -401,6 +401,77 @@ def test_an_output_that_is_padded_is_copied():
         lay_out_region(graph, accelerator(), chosen)
 
 
+def repeated(samples, rows, columns, *, given=False, joined=False, channels=8, size=(7, 5)):
+    """A convolution, rows and columns of its output or of an input (1, `size`, `channels`), and a convolution on all,
+    with another tensor if `joined`."""
+    first = samples.conv2d(samples.tensor((1, *size, 4)), channels, (1, 1))
+    image = samples.tensor(first.ofm.shape) if given else first.ofm
+    inputs, layers = ([image], []) if given else ([first.ifm], [first])
+    layers.append(samples.resize(image, rows, columns))
+    if joined:
+        inputs.append(samples.tensor((1, len(rows), len(columns), 4)))
+        layers.append(samples.concat([inputs[-1], layers[-1].ofm], 3))
+    layers.append(samples.conv2d(layers[-1].ofm, 8, (3, 3), padding=(1, 1, 1, 1)))
+    return graph_of(inputs, layers, [layers[-1].ofm])
+
+
+def times(count, size):
+    return [index // count for index in range(count * size)]
+
+
+def test_columns_are_repeated_as_they_are_stored_and_rows_as_they_are_loaded():
+    """No copy makes the larger tensor: half of it is stored, and it is loaded once."""
+    graph = repeated(Samples(), times(2, 16), times(2, 16), size=(16, 16), channels=16)
+    small = accelerator(activations=6 * 1024, packed_rows=False)
+    plan = check(graph, small)
+    assert choose(graph, small).stored == {1}
+    assert not [step for call in plan.calls if call.index == 1 for step in call.steps]
+    made, larger = graph.layers[0].ofm.nbytes, graph.layers[1].ofm.nbytes
+    assert plan.scratch_bytes == 2 * made
+    assert 2 * made + larger <= plan.moved["spilled"] < 2 * made + 1.7 * larger  # stripes load some rows twice
+    assert plan.moved["spilled"] < check(graph, small, choices=without(graph, small)).moved["spilled"] / 1.5
+
+
+@given(
+    st.sampled_from([times(2, 7), times(1, 7), times(3, 7), [0, 0, 1, 2, 2, 3, 4, 4, 5, 6], [1, 3, 5], [6] * 4]),
+    st.integers(1, 3),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([1, 2, 3, 6]),
+    st.booleans(),
+    st.lists(st.booleans(), min_size=5, max_size=5),
+    st.sampled_from([1, 4]),
+)
+@settings(max_examples=60, deadline=None)
+def test_repeated_rows_and_columns_in_stripes_are_exact(rows, factor, given, joined, stripes, packed, held, alignment):
+    graph = repeated(Samples(), rows, times(factor, 5), given=given, joined=joined)
+    hardware = accelerator(packed_rows=packed, dma_alignment=alignment, local_alignment=max(4, alignment))
+    together = frozenset(bands_of(graph)) if packed else frozenset()
+    kept = frozenset(index for index, one in enumerate(held) if one)
+    layers = len(graph.layers)
+    groups = Group(layers - 1, stripes, kept), Group(1, stripes, kept)
+    stored = frozenset(index for index, layer in enumerate(graph.layers) if layer.kind in ("resize", "concat"))
+    check(graph, hardware, choices=Choices((False,), groups, (None,) * layers, stored=stored, packed=together))
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_what_is_repeated_as_it_is_loaded_is_read_by_a_later_group(joined):
+    graph = repeated(Samples(), times(2, 7), times(2, 5), joined=joined)
+    count = len(graph.layers)
+    chosen = Choices((False,), (Group(count),), (None,) * count, stored=frozenset(range(1, count - 1)))
+    with pytest.raises(PlanError, match="what is put together in main memory is read by a later group"):
+        lay_out_region(graph, accelerator(), chosen)
+
+
+def test_columns_that_no_store_repeats_as_often_are_copied():
+    """A store has all columns of a row equally far apart."""
+    graph = repeated(Samples(), times(2, 7), [0, 1, 1, 2, 3, 4, 4])
+    check(graph, accelerator())
+    chosen = Choices((False,), (Group(1), Group(2)), (None,) * 3, stored=frozenset({1}))
+    with pytest.raises(PlanError, match=r"no layer stores .* with each column repeated as often"):
+        lay_out_region(graph, accelerator(), chosen)
+
+
 @pytest.mark.parametrize("shape", [(1, 4, 24), (1, 4, 6, 24)])
 def test_a_slice_of_a_region_input_is_loaded_beside_what_a_layer_makes(shape):
     """Steps of a recurrent layer, each of which reads one slice of the input and what the last one has made."""

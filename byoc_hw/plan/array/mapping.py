@@ -34,10 +34,10 @@ class Mapping:
     index of the layer, that the copies of the region's arguments do. `placed` are the concatenations whose inputs
     are written into their output in local memory, and the slices that are read in place; `stored` the concatenations
     whose inputs are stored into their output in main memory, or are put together as they are loaded, the padding that
-    is filled in so, the slices that are stored from their input, or loaded from where it lies in main memory, and the
-    transpositions that are done by the stores of their input. `packed` are the bands whose rows are packed, and `rows`
-    what comes of that. With `jobs_transpose` jobs read swapped inputs of the region as they lie in main memory, where
-    they can.
+    is filled in and the rows that are repeated so, the slices that are stored from their input, or loaded from where it
+    lies in main memory, and the transpositions that are done by the stores of their input. `packed` are the bands whose
+    rows are packed, and `rows` what comes of that. With `jobs_transpose` jobs read swapped inputs of the region as they
+    lie in main memory, where they can.
     """
 
     layers: tuple[Layer, ...]

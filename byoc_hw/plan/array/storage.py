@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Mapping as MappingOf
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import product
 from math import prod
 
 from byoc_hw.errors import PlanError
-from byoc_hw.graph import Concat, Graph, Layer, Pad, Slice, Transpose
+from byoc_hw.graph import Concat, Graph, Layer, Pad, Resize, Slice, Transpose
 from byoc_hw.plan.array.kinds import Alias, CopiesOnly, Product, Run, Window, copies_only, geometry
 from byoc_hw.plan.array.mapping import Mapping
 from byoc_hw.plan.array.packing import Packing
+from byoc_hw.plan.array.parcels import progressions
 from byoc_hw.plan.array.spread import Spread, spread_within, spreads
 from byoc_hw.plan.array.transfers import Permutation, dense_strides
 from byoc_hw.plan.array.window import Extents, Place, dense_place, extents
@@ -57,7 +59,8 @@ class Storage:
     arguments alone: what makes the storage that it is `taken` from stores that part of it there. These are the `exits`
     of that storage. Nor has one that is `gathered` from others in main memory as it is loaded, or a slice that is
     loaded from where its input lies there, its `view`: it is nowhere else as a whole. Those others are `lent` to it.
-    What lies around a padded tensor is `filled` with a value as that is gathered, and is not in main memory.
+    What lies around a padded tensor is `filled` with a value as that is gathered, and is not in main memory. An image
+    whose columns are repeated lies there, and is gathered as often as its rows are.
 
     With a `packing` its rows lie apart in local memory, in main memory as ever.
     """
@@ -238,7 +241,7 @@ def storages(graph: Graph, mapping: Mapping, lies: Lies = NOWHERE_ELSE) -> Stora
             take = store_from if layer.ofm in graph.outputs else load_from
             take(index, layer, storage(layer.ifm, mapped.ifm), storage(layer.ofm, mapped.ofm), graph)
         elif index in mapping.stored and isinstance(layer, Concat):
-            if any(one not in of or _given(of[one]) for one in layer.inputs):
+            if any(one not in of or _given(of[one]) or of[one].gathered for one in layer.inputs):
                 for tensor, there in zip(layer.inputs, mapped.inputs, strict=True):
                     storage(tensor, there)
                 gather_in_place(index, mapped, storage(layer.ofm, mapped.ofm), of)
@@ -246,6 +249,9 @@ def storages(graph: Graph, mapping: Mapping, lies: Lies = NOWHERE_ELSE) -> Stora
                 store_in_place(index, layer, storage(layer.ofm, mapped.ofm), of, mapping)
         elif index in mapping.stored and isinstance(layer, Pad):
             pad_in_place(index, layer, storage(layer.ofm, mapped.ofm), storage(layer.ifm, mapped.ifm))
+        elif index in mapping.stored and isinstance(layer, Resize):
+            part, whole = storage(layer.ifm, mapped.ifm), storage(layer.ofm, mapped.ofm)
+            resize_in_place(index, layer, whole, part, lambda tensor: storage(tensor, tensor), mapping)
         elif index in mapping.stored and isinstance(layer, Transpose):
             store_transposed(index, layer, storage(layer.ifm, mapped.ifm), storage(layer.ofm, mapped.ofm), mapping)
         else:
@@ -504,15 +510,53 @@ def around(at: Extents, inner: Extents, outer: Extents) -> Iterator[tuple[Extent
         first[axis], free[axis] = before, size
 
 
+def resize_in_place(
+    index: int, layer: Resize, whole: Storage, part: Storage, new: Callable[[Tensor], Storage], mapping: Mapping
+) -> None:
+    """Let rows be repeated as they are loaded, and columns as the layer that makes them stores them in a `new` storage;
+    of an input of the region columns as well as they are loaded."""
+    if layer.ifm.shape[0] != 1 or layer.ifm in part.places or part.gathered or layer.ifm.bytes_of(1) != 1:
+        raise NotInPlace([index], f"{layer.name}: what is repeated as it is loaded is an image by itself")
+    lines, columns = progressions(layer.rows), progressions(layer.columns)
+    _, height, width, channels = layer.ifm.shape
+    if part.source is None and part.view is None:
+        every = all((one.count, one.from_first, one.from_step) == (width, 0, 1) for one in columns)
+        if not every or part.extents != extents(layer.ifm) or not _stored_by_one(part, mapping):
+            raise NotInPlace([index], f"{layer.name}: no layer stores {part.name} with each column repeated as often")
+        row = len(layer.columns) * channels
+        wider = new(replace(layer.ifm, name=f"{layer.name} columns", shape=(1, height, row // channels, channels)))
+        runs = [Spread(0, channels, one.first * channels, (row, one.step * channels, 1)) for one in columns]
+        _spread(index, layer, part, wider, runs, mapping)
+        part, columns = wider, progressions(range(row // channels))
+    for number, (down, along) in enumerate(product(lines, columns)):
+        shape = down.count, along.count, channels
+        tensor = replace(layer.ifm, name=f"{part.name} {number}", shape=(1, *shape))
+        view = _view_of(part, (down.from_first, along.from_first, 0), (down.from_step, along.from_step, 1))
+        piece = Storage(-1, f"{whole.block} {number}", tensor, shape, False, view=view)
+        view.whole.lent.append(whole)
+        whole.gathered.append((piece, Join(whole, (down.first, along.first, 0), (down.step, along.step, 1))))
+
+
 def _gather(index: int, layer: Layer, tensor: Tensor, part: Storage | None, join: Join) -> None:
     """Let an input of a layer be loaded to its place in the storage that is put together so."""
+    for piece, inside in () if part is None else part.gathered:  # what is put together is nowhere as a whole
+        at, steps = _inside(inside.at, inside.steps, join.at, join.steps)
+        join.whole.gathered.append((piece, Join(join.whole, at, steps)))
+        _home_of(piece).lent.append(join.whole)
+    if part is not None and part.gathered:
+        return
     there = part is not None and (part.makers or part.source is not None or part.view) and not part.joined
     if part is None or not there or part.extents != extents(tensor) or tensor in part.places:
         raise NotInPlace([index], f"{layer.name}: {tensor.name} is not an input or one layer's output by itself")
     if tensor.bytes_of(1) != 1:
         raise NotInPlace([index], f"{layer.name}: {tensor.name} has elements of a byte")
     join.whole.gathered.append((part, join))
-    (part if part.view is None else part.view.whole).lent.append(join.whole)
+    _home_of(part).lent.append(join.whole)
+
+
+def _home_of(part: Storage) -> Storage:
+    """What a storage is loaded from in main memory: itself, or what it is a slice of."""
+    return part if part.view is None else part.view.whole
 
 
 def store_from(index: int, layer: Slice, whole: Storage, part: Storage, graph: Graph) -> None:
@@ -534,12 +578,15 @@ def load_from(index: int, layer: Slice, whole: Storage, part: Storage, graph: Gr
     several = whole.gathered or whole.constant or layer.ofm.bytes_of(1) != 1
     if not plain or several or (steps[2] != 1 and part.extents[2] > 1):
         raise NotInPlace([index], f"{layer.name}: a slice that is loaded from its input is a box of runs of channels")
-    if whole.view is not None:  # a slice of a slice
-        around, *outer = whole.view.whole, whole.view.at, whole.view.steps
-        begin, steps = _inside(begin, steps, *outer)
-        whole = around
-    part.view = Join(whole, begin, steps)
-    whole.lent.append(part)
+    part.view = _view_of(whole, begin, steps)
+    part.view.whole.lent.append(part)
+
+
+def _view_of(whole: Storage, at: Extents, steps: Extents) -> Join:
+    """Where some of a storage lies in main memory, also of a slice of another one."""
+    if whole.view is None:
+        return Join(whole, at, steps)
+    return Join(whole.view.whole, *_inside(at, steps, whole.view.at, whole.view.steps))
 
 
 def _inside(begin: Extents, steps: Extents, at: Extents, by: Extents) -> tuple[Extents, Extents]:

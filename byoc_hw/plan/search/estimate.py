@@ -10,7 +10,7 @@ from typing import NamedTuple
 from byoc_hw.integers import round_up
 from byoc_hw.plan.array.cost import copy_cycles, transfer_cycles
 from byoc_hw.plan.array.mapped import MappedGraph
-from byoc_hw.plan.array.storage import Storage
+from byoc_hw.plan.array.storage import Join, Storage
 from byoc_hw.plan.array.weight_blocks import (
     all_bytes,
     cut,
@@ -379,8 +379,8 @@ class Estimates:
 
     def _copied(self, storage: Storage, nbytes: int) -> int:
         if storage.gathered:
-            shares = ((part, part.nbytes * nbytes // storage.nbytes) for part, _ in storage.gathered)
-            return sum(self._gather(part, storage, share) for part, share in shares)
+            shares = ((part, join, part.nbytes * nbytes // storage.nbytes) for part, join in storage.gathered)
+            return sum(map(self._gather, *zip(*shares, strict=True)))
         home = self._home(storage if storage.view is None else storage.view.whole)
         if storage.view is not None:
             home = box_home(storage, storage.view, home)
@@ -395,12 +395,12 @@ class Estimates:
         argument = storage.source or (storage.sinks[0] if storage.sinks else None)
         return scratch_home(storage) if argument is None else argument_home(storage, argument)
 
-    def _gather(self, part: Storage, whole: Storage, nbytes: int) -> int:
+    def _gather(self, part: Storage, join: Join, nbytes: int) -> int:
         """Cycles to load `nbytes` bytes of a part to its place in a storage that is put together so."""
         _, width, channels = part.extents
-        if (width, channels) == whole.extents[1:]:
+        if (1, width, channels) == (join.steps[0], *join.whole.extents[1:]):
             return copy_cycles(nbytes, 1, self.accelerator)
-        run = channels if channels != whole.extents[2] else width * channels
+        run = channels if channels != join.whole.extents[2] or join.steps[1] > 1 else width * channels
         return copy_cycles(run, max(1, nbytes // run), self.accelerator)
 
 

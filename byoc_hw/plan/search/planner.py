@@ -10,7 +10,7 @@ from math import inf
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
-from byoc_hw.graph import Concat, Graph, Layer, Pad, Slice, Transpose
+from byoc_hw.graph import Concat, Graph, Layer, Pad, Resize, Slice, Transpose
 from byoc_hw.plan.array.cost import copy_cycles
 from byoc_hw.plan.array.kinds import Window
 from byoc_hw.plan.array.mapped import MappedGraph, map_graph
@@ -254,21 +254,21 @@ _SHARES = (1.0, 0.5, 0.25, 0.0)
 def placements(mapped: MappedGraph) -> Iterator[MappedGraph]:
     """The region with its concatenations put together in local memory if they are small, or in main memory, its slices
     read in place, or loaded from where their inputs lie in main memory, and those that are outputs stored from there,
-    what is padded put together as it is loaded, its transpositions stored by what makes their inputs; and with copies
-    for all of them."""
+    what is padded or repeated put together as it is loaded, its transpositions stored by what makes their inputs; and
+    with copies for all of them."""
     layers, memory = mapped.graph.layers, mapped.accelerator.activation_memory
-    moved = {index: layer for index, layer in enumerate(layers) if isinstance(layer, Concat | Slice | Pad)}
+    moved = {index: layer for index, layer in enumerate(layers) if isinstance(layer, Concat | Pad | Resize | Slice)}
     joins = frozenset(index for index, layer in moved.items() if isinstance(layer, Concat))
-    pads = frozenset(index for index, layer in moved.items() if isinstance(layer, Pad))
-    exits = frozenset(index for index in moved.keys() - joins - pads if layers[index].ofm in mapped.graph.outputs)
+    loaded = frozenset(index for index, layer in moved.items() if isinstance(layer, Pad | Resize))
+    exits = frozenset(index for index in moved.keys() - joins - loaded if layers[index].ofm in mapped.graph.outputs)
     turns = _stored_transposed(mapped)
     seen: set[tuple[frozenset[int], frozenset[int]]] = {(frozenset(), frozenset())}
-    slices = frozenset(moved.keys() - joins - pads - exits)
+    slices = frozenset(moved.keys() - joins - loaded - exits)
     for turned, read, share in product(turns, dict.fromkeys((slices, frozenset[int]())), _SHARES):
         if not mapped.accelerator.tuning.hold or not (moved or turned):
             continue
         small = frozenset(index for index in joins if layers[index].ofm.nbytes <= share * memory)
-        one = _placed(mapped, small | read, (joins - small) | pads | exits | (slices - read) | turned)
+        one = _placed(mapped, small | read, (joins - small) | loaded | exits | (slices - read) | turned)
         found = one.mapping.placed, one.mapping.stored
         if found not in seen:
             seen.add(found)

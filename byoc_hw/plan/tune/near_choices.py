@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from byoc_hw.graph import Concat, Pad, Slice, Transpose, Weighted
+from byoc_hw.graph import Concat, Pad, Resize, Slice, Transpose, Weighted
 from byoc_hw.plan.array.cost import copy_cycles
 from byoc_hw.plan.array.mapped import MappedGraph
 from byoc_hw.plan.array.storage import NotInPlace, can_tile
@@ -97,10 +97,10 @@ def _bands(space: SearchSpace, found: Layout, *, faster: bool) -> Iterator[Choic
 
 
 def _stored(space: SearchSpace, found: Layout) -> Iterator[Choices]:
-    """Concatenations, padding, slices and transpositions that are copied, done by copies of other layers: all that can
-    be, then one by one, the largest one first."""
+    """Layers without jobs that are copied, done by copies of other layers: all that can be, then one by one, the
+    largest one first."""
     choices, layers = found.choices, found.mapped.graph.layers
-    able = Concat | Pad | Slice | Transpose
+    able = Concat | Pad | Resize | Slice | Transpose
     movable = frozenset(index for index, layer in enumerate(layers) if isinstance(layer, able))
     moved = movable - choices.placed - choices.stored - found.mapped.mapping.copied
     copied = sorted(moved, key=lambda one: (-layers[one].ofm.nbytes, one)) if space.limits.hold else []

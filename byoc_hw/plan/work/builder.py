@@ -301,12 +301,11 @@ def moves(home: Home, start: int, stop: int) -> Iterator[Transfer]:
 def _box(home: Home, join: Join, start: int, stop: int) -> Iterator[Transfer]:
     """The transfers of the rows of a box that lie in bytes `start` to `stop` of the storage that it is a box of."""
     height, width, channels = home.shape.extents
-    place, (top, left, front) = join.whole.place(join.whole.tensor), join.at
-    first, last = place.rows(start, stop)
-    first, last = max(first, top), min(last, top + height)
+    place, (top, left, front), (down, along, _) = join.whole.place(join.whole.tensor), join.at, join.steps
+    first, last = (min(max(ceil_div(row - top, down), 0), height) for row in place.rows(start, stop))
     strides = home.strides or (width * channels, channels, 1)
-    local = place.offset + first * place.row + left * place.pixel + front
-    counts = (last - first, width, channels)
-    for move in strided(counts, strides, (place.row, place.pixel, 1)) if first < last else ():
-        main = home.offset + move.main + (first - top) * strides[0]
+    local = place.offset + (top + first * down) * place.row + left * place.pixel + front
+    apart = down * place.row, along * place.pixel, 1
+    for move in strided((last - first, width, channels), strides, apart) if first < last else ():
+        main = home.offset + move.main + first * strides[0]
         yield move._replace(main=main, local=move.local + local)
