@@ -8,7 +8,7 @@ It is tried for each tensor, and kept where all parts together take fewer cycles
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -44,6 +44,9 @@ _PIECES = 2
 
 NOWHERE = -1
 
+Known = dict[LocalBuffer, tuple[Tensor, Numbers]]
+"""The tensor that was kept in a buffer, and where each byte of it lies there."""
+
 
 def with_kept_shares(known: OrderedParts, chip: Soc, outside: Collection[Tensor], cost: float) -> OrderedParts:
     """Parts that share no local memory with other lanes, in a possible order, with what is best kept for later parts.
@@ -66,7 +69,7 @@ class _Keeper:
 
     def __init__(self, known: OrderedParts, chip: Soc, outside: Collection[Tensor], cost: float) -> None:
         self._chip, self._outside, self._each = chip, outside, cost
-        self._lies: dict[LocalBuffer, Numbers] = {}  # of buffers with something kept: where each byte of the tensor is
+        self._lies: Known = {}
         self._take(known)
 
     def _take(self, best: OrderedParts) -> None:
@@ -104,7 +107,7 @@ class _Keeper:
             made = _kept(self.best.parts, tensor, first, at, self._lies)
             other = ordered_parts(_placed(made.parts, self.best.parts[at].lane), self._chip, self.best)
             if self._cost(other) < self._cost(self.best):
-                self._lies[made.buffer] = made.lies
+                self._lies[made.buffer] = tensor, made.lies
                 self._take(other)
                 return True
         return False
@@ -209,18 +212,15 @@ class _Made:
     lies: Numbers
 
 
-def _kept(
-    parts: Sequence[PlacedPart], tensor: Tensor, first: LocalBuffer, at: int, known: Mapping[LocalBuffer, Numbers]
-) -> _Made:
-    """Parts with what the buffer `first` has of a tensor in the one that part `at` loads it to. `known` is where the
-    bytes of tensors lie in buffers in which they were kept before."""
+def _kept(parts: Sequence[PlacedPart], tensor: Tensor, first: LocalBuffer, at: int, known: Known) -> _Made:
+    """Parts with what the buffer `first` has of a tensor in the one that part `at` loads it to."""
     last = parts[at]
     unit = last.layout.mapped.accelerator.buffer_alignment
     size = round_up(tensor.nbytes, last.layout.mapped.accelerator.dma_alignment)
     second, there = _loaded(last, tensor, size)
     users, others = (_users(parts, one, at) for one in (first, second))
-    has = _has([parts[number] for number in users], tensor, first, size, known.get(first))
-    before = known.get(second, np.full(size, NOWHERE, np.int64))
+    lain, before = (_lain(tensor, size, known.get(one)) for one in (first, second))
+    has = _has([parts[number] for number in users], tensor, first, lain)
     kept = (has >= 0) & (there >= 0)
     if second is first or not kept.any() or ((has >= 0) & (before >= 0)).any():
         raise _CannotStayError
@@ -241,6 +241,15 @@ def _kept(
     return _Made(_without_stores(made, tensor), buffer, lies)
 
 
+def _lain(tensor: Tensor, size: int, known: tuple[Tensor, Numbers] | None) -> Numbers:
+    """Where the bytes of a tensor lie in a buffer that one was kept in before: it has no second one."""
+    if known is None:
+        return np.full(size, NOWHERE, np.int64)
+    if known[0] is not tensor:
+        raise _CannotStayError
+    return known[1]
+
+
 def _users(parts: Sequence[PlacedPart], buffer: LocalBuffer, at: int) -> list[int]:
     """The parts before one that have a buffer. None behind it may have it."""
     found = [
@@ -255,9 +264,10 @@ _UNSET = -(1 << 60)
 """The new place of a byte that has none."""
 
 
-def _has(parts: Sequence[PlacedPart], tensor: Tensor, buffer: LocalBuffer, size: int, known: Numbers | None) -> Numbers:
+def _has(parts: Sequence[PlacedPart], tensor: Tensor, buffer: LocalBuffer, before: Numbers) -> Numbers:
     """Where the bytes of a tensor are in a buffer when some parts have ended: those that were copied from there, or to
-    there, and not written since."""
+    there, and not written since, else where they lay `before`."""
+    size = len(before)
     has = np.full(size, NOWHERE, np.int64)
     for part in parts:
         for op in part.layout.work.ops:
@@ -272,8 +282,7 @@ def _has(parts: Sequence[PlacedPart], tensor: Tensor, buffer: LocalBuffer, size:
                 has[found.main] = found.local
             elif isinstance(op.step, Job) and op.local.get("ofm") is buffer and op.step.last:
                 has[np.isin(has, _tile(op.step, "ofm"))] = NOWHERE
-    if known is not None:
-        has = np.where(has >= 0, has, known)
+    has = np.where(has >= 0, has, before)
     places = has[has >= 0]
     if len(np.unique(places)) < len(places):
         raise _CannotStayError

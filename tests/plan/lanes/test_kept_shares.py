@@ -3,6 +3,7 @@
 from dataclasses import replace
 from itertools import count
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from plan_samples import Samples, graph_of
@@ -42,14 +43,28 @@ def test_channels_are_written_where_the_next_layer_reads_them(chip, monkeypatch)
     assert any(job.ofm_pixel == 256 > job.ofm_shape[-1] for job in jobs)
 
 
+def keep_all(patch):
+    """Let each plan cost less than what it is held against."""
+    tried = count()
+    patch.setattr(kept_shares._Keeper, "_cost", lambda *_: next(tried) % 2)
+
+
+def test_a_buffer_in_which_one_tensor_stays_takes_no_second_one():
+    """Tensors that are put together as they are loaded share one: where one of them lies says nothing of the other."""
+    samples = Samples()
+    one, other = samples.tensor((1, 1, 1, 8)), samples.tensor((1, 1, 1, 4))
+    there = np.arange(8)
+    assert kept_shares._lain(one, 8, (one, there)) is there
+    assert (kept_shares._lain(other, 4, None) == kept_shares.NOWHERE).all()
+    with pytest.raises(kept_shares._CannotStayError):
+        kept_shares._lain(other, 4, (one, there))
+
+
 @pytest.mark.slow
 @given(chip_regions(most=8))
 @settings(EXAMPLES, max_examples=10)
 def test_any_graph_is_exact_where_all_that_can_stay_does(region):
     """Also what several buffers have, and what makes the plan slower."""
-    tried = count()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            kept_shares._Keeper, "_cost", lambda *_: next(tried) % 2
-        )  # each is less than what it is held against
+        keep_all(patch)
         check_on_chip(*region)
