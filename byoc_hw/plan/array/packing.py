@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from byoc_hw.accelerator import Accelerator
-from byoc_hw.graph import Concat, Convolution, Graph, Layer, Slice, Weighted
+from byoc_hw.graph import Concat, Convolution, Graph, Layer, Reshape, Slice, Transpose, Weighted
 from byoc_hw.plan.array.connected import connected
 from byoc_hw.plan.array.cost import best_cycles, is_pointwise, transfer_cycles
 from byoc_hw.plan.array.kinds import Run, Window, geometry, job_cycles
@@ -203,12 +203,17 @@ def pack_rows(
 
 
 def worth_packing(
-    graph: Graph, layers: Sequence[Layer], numbers: Sequence[int | None], accelerator: Accelerator
+    graph: Graph,
+    layers: Sequence[Layer],
+    numbers: Sequence[int | None],
+    accelerator: Accelerator,
+    transposed: Set[int] = frozenset(),
 ) -> frozenset[int]:
-    """The bands that take the array fewer cycles packed, without the copies that this costs."""
+    """The bands that take the array fewer cycles packed, without the copies that this costs. `transposed` are the
+    transpositions that stores of other layers may do."""
     if not (accelerator.packed_rows and accelerator.tuning.pack):
         return frozenset()
-    free, found = free_images(graph, accelerator, storable(graph.layers)), set()
+    free, found = free_images(graph, accelerator, storable(graph.layers) | transposed), set()
     for number in {one for one in numbers if one is not None}:
         members = [index for index, other in enumerate(numbers) if other == number]
         band = _band(members, graph, layers, free, accelerator)
@@ -225,13 +230,14 @@ def storable(layers: Sequence[Layer]) -> frozenset[int]:
 
 def free_images(graph: Graph, accelerator: Accelerator, stored: Set[int]) -> frozenset[Tensor]:
     """The images that may be packed: all that touches them are windows and runs, layers that are `stored` by copies of
-    others, and copies of whole words."""
+    others, reshapes beside these, and copies of whole words."""
     bound = {tensor for tensor in graph.outputs if tensor in graph.inputs}
+    free = stored | _beside_stored(graph, stored)
     touched: set[Tensor] = set()
     for index, layer in enumerate(graph.layers):
         tensors = {*layer.inputs, layer.ofm}
         touched |= tensors
-        if index not in stored and not isinstance(geometry(layer), Window | Run):
+        if index not in free and not isinstance(geometry(layer), Window | Run):
             bound |= tensors
     return frozenset(
         tensor
@@ -241,6 +247,24 @@ def free_images(graph: Graph, accelerator: Accelerator, stored: Set[int]) -> fro
         and tensor.dtype == "int8"
         and tensor.shape[-1] % accelerator.dma_alignment == 0
     )
+
+
+def _beside_stored(graph: Graph, stored: Set[int]) -> frozenset[int]:
+    """The reshapes of images that stores put in the order of a transposition, and those of what comes of it: nobody else
+    reads the tensors between."""
+    readers: dict[Tensor, list[int]] = {}
+    for index, layer in enumerate(graph.layers):
+        for tensor in layer.inputs:
+            readers.setdefault(tensor, []).append(index)
+    turned = {index for index in stored if isinstance(graph.layers[index], Transpose)}
+    made = {graph.layers[index].ofm for index in turned}
+    found = set[int]()
+    for index, layer in enumerate(graph.layers):
+        if isinstance(layer, Reshape):
+            before = layer.ofm not in graph.outputs and turned.issuperset(readers.get(layer.ofm, ()))
+            behind = layer.ifm in made - {*graph.outputs} and readers[layer.ifm] == [index]
+            found |= {index} if before or behind else set()
+    return frozenset(found)
 
 
 def _band(
