@@ -132,10 +132,10 @@ def map_layers(
 
 
 def bands_worth_packing(
-    mapping: Mapping, graph: Graph, accelerator: Accelerator, transposed: Set[int] = frozenset()
+    mapping: Mapping, graph: Graph, accelerator: Accelerator, transposed: Set[int]
 ) -> frozenset[int]:
-    """The bands of a mapped graph that take the array fewer cycles with packed rows. `transposed` are the transpositions
-    that stores of other layers may do."""
+    """The bands of a mapped graph that take the array fewer cycles with packed rows. Stores may do the transpositions
+    that are `transposed`."""
     return worth_packing(graph, mapping.layers, bands(graph.layers), accelerator, transposed)
 
 

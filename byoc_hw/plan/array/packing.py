@@ -11,8 +11,10 @@ A band are layers of stride 1 that share images, whose rows are packed together.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import NamedTuple
 
 from byoc_hw.accelerator import Accelerator
@@ -207,10 +209,10 @@ def worth_packing(
     layers: Sequence[Layer],
     numbers: Sequence[int | None],
     accelerator: Accelerator,
-    transposed: Set[int] = frozenset(),
+    transposed: Set[int],
 ) -> frozenset[int]:
-    """The bands that take the array fewer cycles packed, without the copies that this costs. `transposed` are the
-    transpositions that stores of other layers may do."""
+    """The bands that take the array fewer cycles packed, without the copies that this costs. Stores may do the
+    transpositions that are `transposed`."""
     if not (accelerator.packed_rows and accelerator.tuning.pack):
         return frozenset()
     free, found = free_images(graph, accelerator, storable(graph.layers) | transposed), set()
@@ -250,21 +252,18 @@ def free_images(graph: Graph, accelerator: Accelerator, stored: Set[int]) -> fro
 
 
 def _beside_stored(graph: Graph, stored: Set[int]) -> frozenset[int]:
-    """The reshapes of images that stores put in the order of a transposition, and those of what comes of it: nobody else
-    reads the tensors between."""
-    readers: dict[Tensor, list[int]] = {}
-    for index, layer in enumerate(graph.layers):
-        for tensor in layer.inputs:
-            readers.setdefault(tensor, []).append(index)
+    """The reshapes of what transpositions that are stored read, and of what they make: nobody else uses the tensors
+    between."""
     turned = {index for index in stored if isinstance(graph.layers[index], Transpose)}
+    used = Counter(chain(graph.outputs, *(layer.inputs for layer in graph.layers)))
+    read = Counter(graph.layers[index].ifm for index in turned)
     made = {graph.layers[index].ofm for index in turned}
-    found = set[int]()
-    for index, layer in enumerate(graph.layers):
-        if isinstance(layer, Reshape):
-            before = layer.ofm not in graph.outputs and turned.issuperset(readers.get(layer.ofm, ()))
-            behind = layer.ifm in made - {*graph.outputs} and readers[layer.ifm] == [index]
-            found |= {index} if before or behind else set()
-    return frozenset(found)
+    return frozenset(
+        index
+        for index, layer in enumerate(graph.layers)
+        if isinstance(layer, Reshape)
+        and (used[layer.ofm] == read[layer.ofm] or (layer.ifm in made and used[layer.ifm] == 1))
+    )
 
 
 def _band(

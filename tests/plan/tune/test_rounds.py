@@ -355,8 +355,8 @@ def test_the_tuner_packs_rows_and_leaves_them():
     samples = Samples()
     layer = samples.conv2d(samples.tensor((1, 6, 6, 16)), 16, padding=(1, 1, 1, 1))
     space = SearchSpace(single(layer), HARDWARE)
-    assert space.packable == [0]
-    assert SearchSpace(single(layer), replace(HARDWARE, packed_rows=False)).packable == []
+    assert space.packable() == [0]
+    assert SearchSpace(single(layer), replace(HARDWARE, packed_rows=False)).packable() == []
     start = choose(space.graph, HARDWARE)
     random, found = Random(0), set()
     for _ in range(200):
