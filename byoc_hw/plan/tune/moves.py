@@ -12,7 +12,7 @@ from byoc_hw.plan.tune.space import SearchSpace
 
 def step(space: SearchSpace, choices: Choices, random: Random) -> Choices:
     """Choices after one random move; the same choices where the move is impossible."""
-    moves, weights = (_MOVES_AND_PACK, _WEIGHTS_AND_PACK) if space.packable() else (_MOVES, _WEIGHTS)
+    moves, weights = (_MOVES_AND_PACK, _WEIGHTS_AND_PACK) if space.packable(choices.stored) else (_MOVES, _WEIGHTS)
     move = random.choices(moves, weights)[0]
     return space.canonical(move(space, choices, random) or choices)
 
