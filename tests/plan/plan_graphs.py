@@ -246,16 +246,12 @@ class Network:
 
     def spread(self):
         """Pixels from channels, as a transposed convolution has them: the last layer of three comes back."""
-        batch, height, width, channels = self.value.shape
+        batch, _, _, channels = self.value.shape
         down, along = self.draw(st.sampled_from([(2, 2), (1, 2), (2, 1)]))
         if batch != 1 or channels % (down * along):
             return None
-        depth = channels // (down * along)
-        apart = self.samples.reshape(self.value, (1, height, width, down, along, depth))
-        turned = self.samples.transpose(apart.ofm, (0, 1, 3, 2, 4, 5))
-        if self.put(apart) is None or self.put(turned) is None:
-            return None
-        return self.samples.reshape(turned.ofm, (1, height * down, width * along, depth))
+        *moved, image = self.samples.pixels_from_channels(self.value, down, along)
+        return None if any(self.put(layer) is None for layer in moved) else image
 
     def transposed(self):
         rank = len(self.value.shape)

@@ -172,6 +172,19 @@ class Samples:
         ofm = replace(self.tensor(shape), quantization=ifm.quantization)
         return Transpose(self.name("layer"), (), ifm, ofm, axes=tuple(axes))
 
+    def pixels_from_channels(self, ifm, down, along):
+        """Three layers, as a transposed convolution has them: tensors between have no quantization."""
+        _, height, width, channels = ifm.shape
+        shape = 1, height, width, down, along, channels // (down * along)
+        apart, between = (self.tensor(one) for one in (shape, (1, height, down, width, along, shape[5])))
+        apart, between = replace(apart, quantization=None), replace(between, quantization=None)
+        image = replace(self.tensor((1, height * down, width * along, shape[5])), quantization=ifm.quantization)
+        return (
+            Reshape(self.name("layer"), (), ifm, apart),
+            Transpose(self.name("layer"), (), apart, between, axes=(0, 1, 3, 2, 4, 5)),
+            Reshape(self.name("layer"), (), between, image),
+        )
+
     def moved(self, kind, ifm, shape, **fields):
         """A layer that only moves bytes."""
         return kind(self.name("layer"), (), ifm, replace(self.tensor(shape), quantization=ifm.quantization), **fields)

@@ -8,7 +8,7 @@ together, and the DMA transposes the arguments of the region. Packed rows: see p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -132,9 +132,12 @@ def map_layers(
     )
 
 
-def bands_worth_packing(mapping: Mapping, graph: Graph, accelerator: Accelerator) -> frozenset[int]:
-    """The bands of a mapped graph that take the array fewer cycles with packed rows."""
-    return worth_packing(graph, mapping.layers, bands(graph.layers), accelerator)
+def bands_worth_packing(
+    mapping: Mapping, graph: Graph, accelerator: Accelerator, transposed: Set[int]
+) -> frozenset[int]:
+    """The bands of a mapped graph that take the array fewer cycles with packed rows. Stores may do the transpositions
+    that are `transposed`."""
+    return worth_packing(graph, mapping.layers, bands(graph.layers), accelerator, transposed)
 
 
 def _in_width_of(layer: Layer, accelerator: Accelerator) -> Layer:

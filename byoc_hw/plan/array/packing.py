@@ -11,12 +11,14 @@ A band are layers of stride 1 that share images, whose rows are packed together.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import NamedTuple
 
 from byoc_hw.accelerator import Accelerator
-from byoc_hw.graph import Concat, Convolution, Graph, Layer, Slice, Weighted
+from byoc_hw.graph import Concat, Convolution, Graph, Layer, Reshape, Slice, Transpose, Weighted
 from byoc_hw.plan.array.connected import connected
 from byoc_hw.plan.array.cost import best_cycles, is_pointwise, transfer_cycles
 from byoc_hw.plan.array.kinds import Run, Window, geometry, job_cycles
@@ -203,12 +205,17 @@ def pack_rows(
 
 
 def worth_packing(
-    graph: Graph, layers: Sequence[Layer], numbers: Sequence[int | None], accelerator: Accelerator
+    graph: Graph,
+    layers: Sequence[Layer],
+    numbers: Sequence[int | None],
+    accelerator: Accelerator,
+    transposed: Set[int],
 ) -> frozenset[int]:
-    """The bands that take the array fewer cycles packed, without the copies that this costs."""
+    """The bands that take the array fewer cycles packed, without the copies that this costs. Stores may do the
+    transpositions that are `transposed`."""
     if not (accelerator.packed_rows and accelerator.tuning.pack):
         return frozenset()
-    free, found = free_images(graph, accelerator, storable(graph.layers)), set()
+    free, found = free_images(graph, accelerator, storable(graph.layers) | transposed), set()
     for number in {one for one in numbers if one is not None}:
         members = [index for index, other in enumerate(numbers) if other == number]
         band = _band(members, graph, layers, free, accelerator)
@@ -225,13 +232,14 @@ def storable(layers: Sequence[Layer]) -> frozenset[int]:
 
 def free_images(graph: Graph, accelerator: Accelerator, stored: Set[int]) -> frozenset[Tensor]:
     """The images that may be packed: all that touches them are windows and runs, layers that are `stored` by copies of
-    others, and copies of whole words."""
+    others, reshapes beside these, and copies of whole words."""
     bound = {tensor for tensor in graph.outputs if tensor in graph.inputs}
+    free = stored | _beside_stored(graph, stored)
     touched: set[Tensor] = set()
     for index, layer in enumerate(graph.layers):
         tensors = {*layer.inputs, layer.ofm}
         touched |= tensors
-        if index not in stored and not isinstance(geometry(layer), Window | Run):
+        if index not in free and not isinstance(geometry(layer), Window | Run):
             bound |= tensors
     return frozenset(
         tensor
@@ -240,6 +248,21 @@ def free_images(graph: Graph, accelerator: Accelerator, stored: Set[int]) -> fro
         and tensor.data is None
         and tensor.dtype == "int8"
         and tensor.shape[-1] % accelerator.dma_alignment == 0
+    )
+
+
+def _beside_stored(graph: Graph, stored: Set[int]) -> frozenset[int]:
+    """The reshapes of what transpositions that are stored read, and of what they make: nobody else uses the tensors
+    between."""
+    turned = {index for index in stored if isinstance(graph.layers[index], Transpose)}
+    used = Counter(chain(graph.outputs, *(layer.inputs for layer in graph.layers)))
+    read = Counter(graph.layers[index].ifm for index in turned)
+    made = {graph.layers[index].ofm for index in turned}
+    return frozenset(
+        index
+        for index, layer in enumerate(graph.layers)
+        if isinstance(layer, Reshape)
+        and (used[layer.ofm] == read[layer.ofm] or (layer.ifm in made and used[layer.ifm] == 1))
     )
 
 

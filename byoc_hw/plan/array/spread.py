@@ -42,9 +42,11 @@ class Spread(NamedTuple):
         """The same, with channels counted from one of them on."""
         return self._replace(first=self.first - first, stop=self.stop - first)
 
-    def of_rows(self, rows: int, width: int, channels: int) -> Iterator[Transfer]:
-        """The copies of some rows of an image, from the first one on."""
-        return strided((rows, width, self.stop - self.first), self.strides, (width * channels, channels, 1))
+    def of_rows(self, rows: int, width: int, channels: int, pitch: int = 0) -> Iterator[Transfer]:
+        """The copies of some rows of an image, from the first one on. In local memory they follow each other, or lie
+        `pitch` pixels apart."""
+        local = (pitch or width) * channels, channels, 1
+        return strided((rows, width, self.stop - self.first), self.strides, local)
 
     def of_box(self, box: Box, width: int, pitch: int, *, in_line: bool) -> Iterator[Transfer]:
         """The copies of what a box of the image, whose rows have `width` pixels, has of the run. In local memory it is

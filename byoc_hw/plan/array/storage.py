@@ -111,6 +111,10 @@ class Storage:
         """Whether several layers write it."""
         return len(self.makers) > 1
 
+    def lies_as(self, image: Tensor, packing: Packing) -> None:
+        """Let its rows in local memory be those of another shape that it has, apart."""
+        self.tensor, self.extents, self.packing = image, extents(image), packing
+
     @cached_property
     def nbytes(self) -> int:
         """Its bytes in main memory."""
@@ -222,8 +226,11 @@ def storages(graph: Graph, mapping: Mapping, lies: Lies = NOWHERE_ELSE) -> Stora
     for index, (layer, mapped) in enumerate(zip(graph.layers, mapping.layers, strict=True)):
         if isinstance(geometry(layer), Alias):
             of[layer.ofm] = of[mapped.ofm] = storage(layer.ifm, mapped.ifm)
+            packing = mapping.packing(layer.ofm)
             if layer.ifm in of[layer.ifm].places:
                 reshape_in_place(layer, of[layer.ifm])
+            elif packing is not None:
+                of[layer.ofm].lies_as(mapped.ofm, packing)
         elif index in mapping.copied and isinstance(layer, Transpose):
             if layer.ifm in graph.inputs:
                 source = of[layer.ifm].source

@@ -365,8 +365,9 @@ class Estimates:
             _, width, channels = storage.extents
             run = channels if channels != join.whole.extents[2] else width * channels
             cycles += copy_cycles(run, nbytes // run, self.accelerator)
-        rows = nbytes // (storage.extents[1] * storage.extents[2])
-        spread = (move for _, one in storage.spreads for move in one.of_rows(rows, *storage.extents[1:]))
+        (_, rows), (_, width, channels) = storage.place(storage.tensor).rows(0, nbytes), storage.extents
+        pitch = 0 if storage.packing is None else storage.packing.pitch
+        spread = (move for _, one in storage.spreads for move in one.of_rows(rows, width, channels, pitch))
         return cycles + transfer_cycles(spread, self.accelerator)
 
     def copy(self, storage: Storage, nbytes: int) -> int:

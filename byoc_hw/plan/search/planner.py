@@ -227,7 +227,8 @@ def _promising(layer: Layer, found: Mapping[Tiling, bool], accelerator: Accelera
 
 def packings(mapped: MappedGraph) -> Iterator[MappedGraph]:
     """The region with packed rows, where the array takes fewer cycles for them, and last without."""
-    packed = bands_worth_packing(mapped.mapping, mapped.graph, mapped.accelerator)
+    every, *_ = _stored_transposed(mapped)
+    packed = bands_worth_packing(mapped.mapping, mapped.graph, mapped.accelerator, every)
     if packed:
         swapped, copies_transpose = mapped.mapping.swapped, mapped.copies_transpose
         yield map_graph(mapped.graph, mapped.accelerator, swapped, copies_transpose, packed=packed, lies=mapped.lies)

@@ -12,7 +12,7 @@ from byoc_hw.plan.tune.space import SearchSpace
 
 def step(space: SearchSpace, choices: Choices, random: Random) -> Choices:
     """Choices after one random move; the same choices where the move is impossible."""
-    moves, weights = (_MOVES_AND_PACK, _WEIGHTS_AND_PACK) if space.packable else (_MOVES, _WEIGHTS)
+    moves, weights = (_MOVES_AND_PACK, _WEIGHTS_AND_PACK) if space.packable(choices.stored) else (_MOVES, _WEIGHTS)
     move = random.choices(moves, weights)[0]
     return space.canonical(move(space, choices, random) or choices)
 
@@ -161,9 +161,10 @@ def _swap(space: SearchSpace, choices: Choices, random: Random) -> Choices | Non
 
 def _pack(space: SearchSpace, choices: Choices, random: Random) -> Choices | None:
     """Toggle whether the rows of a band are packed."""
-    if not space.packable:
+    packable = space.packable(choices.stored)
+    if not packable:
         return None
-    packed = choices.packed ^ {random.choice(space.packable)}
+    packed = choices.packed ^ {random.choice(packable)}
     return replace(choices, packed=packed, groups=tuple(replace(group, tiling=None) for group in choices.groups))
 
 

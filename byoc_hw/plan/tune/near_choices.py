@@ -90,7 +90,8 @@ def _all_cuts(space: SearchSpace, found: Layout) -> Iterator[Choices]:
 def _bands(space: SearchSpace, found: Layout, *, faster: bool) -> Iterator[Choices]:
     """One of several bands packed, or not packed: where that takes the array fewer cycles, or where it does not. A
     single band was tried in both ways."""
-    options = [replace(found.choices, packed=found.choices.packed ^ {band}) for band in space.packable]
+    choices = found.choices
+    options = [replace(choices, packed=choices.packed ^ {band}) for band in space.packable(choices.stored)]
     cycles = {one: space.groups_of(one).mapped.array_cycles for one in (options if len(options) > 1 else ())}
     now = found.mapped.array_cycles
     yield from (one for one in sorted(cycles, key=cycles.__getitem__) if (cycles[one] < now) == faster)

@@ -158,6 +158,7 @@ class SearchSpace:
         self.graph, self.accelerator, self.limits = graph, accelerator, accelerator.tuning
         self._mapped: dict[tuple[object, ...], GroupSpace] = {}
         self._blocks: dict[Layer, tuple[Blocks | None, ...]] = {}
+        self._packable: dict[frozenset[int], list[int]] = {}
         mapping = map_layers(graph, accelerator)
         self.unswapped = (False,) * len(mapping.swapped)
         self.has_borders = bool(mapping.copied)
@@ -168,11 +169,14 @@ class SearchSpace:
         count = len(self.unswapped)
         return [number for number in range(count) if self.limits.swap and self._can_swap(number, count)]
 
-    @cached_property
-    def packable(self) -> list[int]:
-        """The bands of which jobs take many rows as one."""
-        numbers = bands(self.graph.layers) if self.accelerator.packed_rows and self.limits.pack else ()
-        return sorted({number for number in numbers if number is not None and self._packs(number)})
+    def packable(self, stored: frozenset[int] = frozenset()) -> list[int]:
+        """The bands of which jobs take many rows as one, where copies of other layers do those that are `stored`."""
+        if stored not in self._packable:
+            numbers = bands(self.graph.layers) if self.accelerator.packed_rows and self.limits.pack else ()
+            every = {number for number in numbers if number is not None}
+            together = map_layers(self.graph, self.accelerator, packed=every, stored=stored).rows.layers
+            self._packable[stored] = sorted({number for index in together if (number := numbers[index]) is not None})
+        return self._packable[stored]
 
     def groups_of(self, choices: Choices) -> GroupSpace:
         """The choices of groups, for the region as these choices map it."""
@@ -202,10 +206,6 @@ class SearchSpace:
             return False
         return True
 
-    def _packs(self, number: int) -> bool:
-        """Whether a job takes many rows of a band as one."""
-        return bool(map_layers(self.graph, self.accelerator, packed=[number]).rows.layers)
-
     # ------------------------------------------------------------ what there is
 
     def at_least(self) -> int:
@@ -214,7 +214,7 @@ class SearchSpace:
         blocks: int = prod(len(self.blocks(layer)) for layer in within.layers)
         longest = min(len(self.graph.layers), self.limits.longest_group)
         groups = 1 << longest - 1 if within.may_group(0, longest) else 1
-        return (1 << len(self.swappable) + len(self.packable)) * blocks * groups
+        return (1 << len(self.swappable) + len(self.packable())) * blocks * groups
 
     def everything(self) -> Iterator[Choices]:
         """All choices, some of them several times; operations are cut finely where that gains."""
@@ -222,7 +222,7 @@ class SearchSpace:
             chosen = dict(zip(self.swappable, values, strict=True))
             swapped = tuple(chosen.get(number, False) for number in range(len(self.unswapped)))
             for copies_transpose in (True, False) if self.has_borders else (True,):
-                for packed in map(frozenset, _subsets(self.packable)):
+                for packed in map(frozenset, _subsets(self.packable())):
                     within = self._groups_of(swapped, copies_transpose, packed=packed)
                     for blocks in product(*map(self.blocks, within.layers)):
                         for groups in self._sequences(within, 0):

@@ -24,6 +24,13 @@ def stored(found, image, size):
     return np.where(often == 1, whole, -1)
 
 
+def copy(move, local, main):
+    """Store what a copy moves."""
+    for row in range(move.rows):
+        to, of = move.main + row * move.main_stride, move.local + row * move.local_stride
+        main[to : to + move.nbytes] = local[of : of + move.nbytes]
+
+
 @st.composite
 def transpositions(draw):
     """A shape, axes, and an image of as many elements: rows, columns and channels are some of its dimensions."""
@@ -97,6 +104,21 @@ def test_rows_that_are_put_one_behind_the_other_lie_at_several_distances_in_a_wi
     assert spread_within(one, (2, 3), (2, 3, 4), (2, 5, 8), (0, 1, 4)) is not None
 
 
+@given(st.integers(1, 4), st.integers(1, 5), st.integers(1, 6), st.integers(0, 2), st.data())
+def test_rows_that_lie_apart_are_copied_without_what_is_between_them(rows, columns, channels, between, data):
+    image, pitch = (rows, columns, channels), columns + between
+    axes = data.draw(st.sampled_from([(2, 0, 1), (0, 2, 1), (0, 1, 2)]))
+    found = spreads(Permutation(image, axes), image)
+    values = np.arange(np.prod(image)).reshape(image)
+    local = np.full((rows, pitch, channels), -1)
+    local[:, :columns] = values
+    made = np.full(values.size, -1)
+    for one in found:
+        for move in one.of_rows(*image, pitch):
+            copy(move, local.ravel()[one.first :], made[one.offset :])
+    np.testing.assert_array_equal(made, values.transpose(axes).ravel())
+
+
 @given(st.integers(1, 4), st.integers(1, 5), st.integers(1, 6), st.data())
 def test_the_copies_of_boxes_are_those_of_the_whole(rows, columns, channels, data):
     """Of tiles, and of pixels in a row, dense or with rows apart."""
@@ -115,7 +137,5 @@ def test_the_copies_of_boxes_are_those_of_the_whole(rows, columns, channels, dat
     made = np.full(wanted.size, -1)
     for one in found:
         for move in one.of_box(Box(origin, extents), columns, pitch, in_line=in_line):
-            for row in range(move.rows):
-                to, of = move.main + row * move.main_stride, move.local + row * move.local_stride
-                made[to : to + move.nbytes] = local.ravel()[of : of + move.nbytes]
+            copy(move, local.ravel(), made)
     np.testing.assert_array_equal(made, np.where(np.isin(wanted, box), wanted, -1))

@@ -144,7 +144,7 @@ def test_plans_with_all_images_packed_fill_no_less(side, count):
     images, space = PackedImages(graph, ONE), SearchSpace(graph, ONE)
     choices, drawn, seen = lay_out_region(graph, ONE).choices, random.Random(side), 0
     for _ in range(60):
-        one = space.canonical(replace(step(space, choices, drawn), packed=frozenset(space.packable), apart=False))
+        one = space.canonical(replace(step(space, choices, drawn), packed=frozenset(space.packable()), apart=False))
         try:
             layout = lay_out(space.groups_of(one).mapped, replace(one, fine=drawn.random() < 0.5), most=300)
         except PlanError:

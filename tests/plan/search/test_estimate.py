@@ -1,12 +1,19 @@
 """Estimates of groups in stripes."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from plan_samples import Samples, accelerator, graph_of
 
+from byoc_hw.accelerator import REFERENCE
 from byoc_hw.plan.array.mapped import map_graph
 from byoc_hw.plan.array.weight_blocks import cut
+from byoc_hw.plan.choices import Group
 from byoc_hw.plan.search.estimate import Estimates
 from byoc_hw.plan.search.grouping import Grouping
+from byoc_hw.plan.steps import SCRATCH, Copy
+from byoc_hw.plan.work.groups import region_work
+from byoc_hw.plan.work.rows_needed import RowsOfLayers, stripes_of
 
 NOTHING = frozenset()
 
@@ -45,6 +52,21 @@ def test_next_number_of_stripes_is_never_cheaper_than_the_groups_that_are_chosen
             assert chosen.cycles <= min(cycles for cycles in others if cycles is not None)
         at = stop
     assert striped > 1
+
+
+@given(st.integers(2, 6), st.integers(2, 6), st.sampled_from([(2, 2), (1, 2), (2, 1)]), st.integers(1, 6))
+def test_stores_of_packed_rows_that_transpose_take_as_long_as_those_of_the_plan(height, width, by, stripes):
+    samples = Samples()
+    first = samples.conv2d(samples.tensor((1, height, width, 4)), 16, padding=(1, 1, 1, 1))
+    layers = [first, *samples.pixels_from_channels(first.ofm, *by)]
+    graph = graph_of([first.ifm], layers, [layers[-1].ofm])
+    mapped = map_graph(graph, REFERENCE, (False,) * 3, stored=[2], packed=[0])
+    assert mapped.storages.of[first.ofm].packing is not None
+    cut = list(stripes_of(mapped.shared(RowsOfLayers).of([0]), stripes, NOTHING, NOTHING))
+    found = Estimates(mapped).moved(0, 1, NOTHING, NOTHING, NOTHING, cut)
+    work, _ = region_work(mapped, mapped.choices((Group(1, stripes), *[Group(1)] * 3), (None,) * 4))
+    stores = [op.cycles for op in work.ops if isinstance(op.step, Copy) and op.step.target.space >= SCRATCH]
+    assert sum(store for _, store in found) == sum(stores) > 0
 
 
 @pytest.mark.parametrize(("dma_width", "blocks"), [(1, 2), (64, 3)])

@@ -355,14 +355,29 @@ def test_the_tuner_packs_rows_and_leaves_them():
     samples = Samples()
     layer = samples.conv2d(samples.tensor((1, 6, 6, 16)), 16, padding=(1, 1, 1, 1))
     space = SearchSpace(single(layer), HARDWARE)
-    assert space.packable == [0]
-    assert SearchSpace(single(layer), replace(HARDWARE, packed_rows=False)).packable == []
+    assert space.packable() == [0]
+    assert SearchSpace(single(layer), replace(HARDWARE, packed_rows=False)).packable() == []
     start = choose(space.graph, HARDWARE)
     random, found = Random(0), set()
     for _ in range(200):
         start = step(space, start, random)
         found.add(start.packed)
     assert found == {frozenset(), frozenset({0})}
+
+
+def test_the_tuner_packs_rows_beside_a_transposition_where_stores_do_it():
+    samples = Samples()
+    first = samples.conv2d(samples.tensor((1, 6, 6, 16)), 16, padding=(1, 1, 1, 1))
+    moved = samples.pixels_from_channels(first.ofm, 2, 2)
+    graph = graph_of([first.ifm], [first, *moved], [moved[-1].ofm])
+    space = SearchSpace(graph, HARDWARE)
+    assert (space.packable(), space.packable(frozenset({2}))) == ([], [0])
+    start = replace(choose(graph, HARDWARE), stored=frozenset({2}), packed=frozenset())
+    random, found = Random(0), set()
+    for _ in range(100):
+        start = step(space, start, random)
+        found.add(bool(space.groups_of(start).mapped.mapping.rows.layers))
+    assert found == {False, True}
     tuned = tune_region(space.graph, HARDWARE, budget=60)
     check(space.graph, HARDWARE, choices=tuned.choices)
     assert tuned.after < tune_region(space.graph, replace(HARDWARE, packed_rows=False), budget=60).after

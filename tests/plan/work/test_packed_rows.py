@@ -195,9 +195,63 @@ def test_an_image_that_is_reshaped_stays_as_it_is():
     check(graph, REFERENCE)
 
 
+def upsampled(samples, shape=(1, 6, 5, 16), channels=16, by=(2, 2)):
+    """A transposed convolution, whose transposition is layer 2, and a window behind it."""
+    first = samples.conv2d(samples.tensor(shape), channels * by[0] * by[1], padding=SAME)
+    moved = samples.pixels_from_channels(first.ofm, *by)
+    last = samples.conv2d(moved[-1].ofm, 8, padding=SAME)
+    return graph_of([first.ifm], [first, *moved, last], [last.ofm])
+
+
+def test_images_before_and_behind_a_transposition_that_stores_do_are_packed():
+    graph = upsampled(Samples())
+    assert map_layers(graph, REFERENCE, packed=[0, 1], stored=[2]).rows.layers == {0, 4}
+    chosen = lay_out_region(graph, REFERENCE).choices
+    assert (chosen.stored, chosen.packed) == ({2}, {0, 1})
+    choices = Choices((False,) * 3, (Group(1),) * 5, (None,) * 5, stored=frozenset({2}), packed=frozenset({0, 1}))
+    plan = check(graph, REFERENCE, choices=choices)
+    assert [job.ofm_shape for layer in (0, 4) for job in jobs(plan, layer)] == [(1, 35, 64), (1, 131, 8)]
+    assert lay_out_region(graph, REFERENCE).cycles < 0.8 * lay_out_region(graph, unpacked(REFERENCE)).cycles
+
+
+def test_images_beside_a_transposition_that_copies_do_stay_as_they_are():
+    graph = upsampled(Samples())
+    assert map_layers(graph, REFERENCE, packed=[0, 1]).rows.layers == set()
+    choices = Choices((False,) * 3, (Group(1),) * 5, (None,) * 5, packed=frozenset({0, 1}))
+    plan = check(graph, REFERENCE, choices=choices)
+    assert {job.ofm_shape[0] for layer in (0, 4) for job in jobs(plan, layer)} == {6, 12}
+
+
+def test_images_whose_reshapes_others_use_stay_as_they_are():
+    graph = upsampled(Samples())
+    apart, between = graph.layers[1].ofm, graph.layers[2].ofm
+    for tensor, layers in ((apart, {4}), (between, {0})):
+        other = replace(graph, outputs=(*graph.outputs, tensor))
+        assert map_layers(other, REFERENCE, packed=[0, 1], stored=[2]).rows.layers == layers
+
+
 EXAMPLES = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large], deadline=None
 )
+
+
+@settings(EXAMPLES, max_examples=40)
+@given(
+    st.integers(0, 99),
+    st.tuples(st.just(1), st.integers(2, 7), st.integers(2, 7), st.sampled_from([4, 8])),
+    st.sampled_from([(2, 2), (1, 2), (2, 1), (3, 2)]),
+    st.lists(st.integers(1, 5), min_size=2, max_size=2),
+    st.sampled_from([frozenset({0}), frozenset({1}), frozenset({0, 1})]),
+    st.booleans(),
+)
+def test_stores_of_packed_rows_transpose_and_zero_points_lie_around_what_comes_of_them(
+    seed, shape, by, stripes, packed, tiled
+):
+    graph = upsampled(Samples(seed), shape, 4, by)
+    tiles = Group(1, tiling=Tiling(2, 3, 8, shape[3]), resident=False)
+    groups = tiles if tiled else Group(1, stripes[0]), *[Group(1)] * 3, Group(1, stripes[1])
+    choices = Choices((False,) * 3, groups, (None,) * 5, stored=frozenset({2}), packed=packed)
+    check(graph, REFERENCE, seed, choices)
 
 
 @st.composite
