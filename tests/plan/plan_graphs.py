@@ -245,16 +245,12 @@ class Network:
 
     def spread(self):
         """Pixels from channels, as a transposed convolution has them: the last layer of three comes back."""
-        batch, height, width, channels = self.value.shape
         down, along = self.draw(st.sampled_from([(2, 2), (1, 2), (2, 1)]))
+        batch, *_, channels = self.value.shape
         if batch != 1 or channels % (down * along):
             return None
-        depth = channels // (down * along)
-        apart = self.samples.reshape(self.value, (1, height, width, down, along, depth))
-        turned = self.samples.transpose(apart.ofm, (0, 1, 3, 2, 4, 5))
-        if self.put(apart) is None or self.put(turned) is None:
-            return None
-        return self.samples.reshape(turned.ofm, (1, height * down, width * along, depth))
+        apart, turned, pixels = self.samples.blocks_apart(self.value, (down, along))
+        return None if self.put(apart) is None or self.put(turned) is None else pixels
 
     def transposed(self):
         rank = len(self.value.shape)

@@ -172,6 +172,23 @@ class Samples:
         ofm = replace(self.tensor(shape), quantization=ifm.quantization)
         return Transpose(self.name("layer"), (), ifm, ofm, axes=tuple(axes))
 
+    def blocks_apart(self, ifm, block):
+        """Pixels from channels, as a transposed convolution has them: each pixel becomes a block of them."""
+        _, height, width, channels = ifm.shape
+        down, along = block
+        depth = channels // (down * along)
+        apart = self.reshape(ifm, (1, height, width, down, along, depth))
+        turned = self.transpose(apart.ofm, (0, 1, 3, 2, 4, 5))
+        return [apart, turned, self.reshape(turned.ofm, (1, height * down, width * along, depth))]
+
+    def blocks_together(self, ifm, block):
+        """Channels from pixels, the other way round."""
+        _, height, width, channels = ifm.shape
+        down, along = block
+        apart = self.reshape(ifm, (1, height // down, down, width // along, along, channels))
+        turned = self.transpose(apart.ofm, (0, 1, 3, 2, 4, 5))
+        return [apart, turned, self.reshape(turned.ofm, (1, height // down, width // along, down * along * channels))]
+
     def moved(self, kind, ifm, shape, **fields):
         """A layer that only moves bytes."""
         return kind(self.name("layer"), (), ifm, replace(self.tensor(shape), quantization=ifm.quantization), **fields)

@@ -308,10 +308,8 @@ def place_of(view: Piece, swapped: bool) -> int:
     height, _, channels = extents(view.tensor)
     if view.flat:
         return view.tensor.bytes_of(view.start * (1 if view.axis == 3 else channels))
-    one, *strides = dense_strides(view.tensor.shape)
-    if swapped:
-        strides = [channels, height * channels, 1]
-    return view.tensor.bytes_of(view.start * strides[view.axis - 1])
+    strides = (0, channels, height * channels, 1) if swapped else dense_strides(view.tensor.shape)
+    return view.tensor.bytes_of(view.start * strides[view.axis])
 
 
 def boxes_of_piece(view: Piece, shape: tuple[int, ...], swapped: bool) -> tuple[ElementBox, ...]:

@@ -45,7 +45,7 @@ class Sharing:
         if isinstance(layer, Dense):
             return (1,)
         if len(layer.ofm.shape) != 4:
-            return (1,) if isinstance(layer, Reshape | Transpose) else ()
+            return (1,) if isinstance(layer, Reshape | Transpose) and len(layer.ofm.shape) > 1 else ()
         return self._oriented.axis(index), 3
 
     def _busy(self, lane: int, whole: PartCut) -> float:
@@ -88,8 +88,8 @@ class Sharing:
             at_once = (rows_at_a_time(layer, one) for layer in layers if isinstance(layer, Weighted))
             return lcm(self._chip.dma_alignment, max(at_once, default=1))
         extent = layers[-1].ofm.shape[cut.axis]
-        moved = (tensor for layer in layers if isinstance(layer, Reshape) for tensor in (layer.ifm, layer.ofm))
-        return lcm(*(extent // gcd(extent, one.shape[cut.axis]) for one in moved if len(one.shape) > cut.axis))
+        moved = (tensor.shape for layer in layers if isinstance(layer, Reshape) for tensor in (layer.ifm, layer.ofm))
+        return lcm(*(extent // gcd(extent, shape[cut.axis]) for shape in moved if len(shape) > cut.axis))
 
     def steps(self, one: PartCut, other: PartCut) -> Iterator[int]:
         """By how much the border of two shares is moved: by what an array does at once, or a fourth of a share."""
