@@ -246,11 +246,11 @@ class Network:
 
     def spread(self):
         """Pixels from channels, as a transposed convolution has them: the last layer of three comes back."""
-        batch, _, _, channels = self.value.shape
         down, along = self.draw(st.sampled_from([(2, 2), (1, 2), (2, 1)]))
+        batch, *_, channels = self.value.shape
         if batch != 1 or channels % (down * along):
             return None
-        *moved, image = self.samples.pixels_from_channels(self.value, down, along)
+        *moved, image = self.samples.blocks_apart(self.value, (down, along))
         return None if any(self.put(layer) is None for layer in moved) else image
 
     def transposed(self):

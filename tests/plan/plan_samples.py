@@ -172,18 +172,27 @@ class Samples:
         ofm = replace(self.tensor(shape), quantization=ifm.quantization)
         return Transpose(self.name("layer"), (), ifm, ofm, axes=tuple(axes))
 
-    def pixels_from_channels(self, ifm, down, along):
-        """Three layers, as a transposed convolution has them: tensors between have no quantization."""
+    def blocks_apart(self, ifm, block):
+        """Pixels from channels, as a transposed convolution has them: each pixel becomes a block of them."""
         _, height, width, channels = ifm.shape
-        shape = 1, height, width, down, along, channels // (down * along)
-        apart, between = (self.tensor(one) for one in (shape, (1, height, down, width, along, shape[5])))
-        apart, between = replace(apart, quantization=None), replace(between, quantization=None)
-        image = replace(self.tensor((1, height * down, width * along, shape[5])), quantization=ifm.quantization)
-        return (
-            Reshape(self.name("layer"), (), ifm, apart),
-            Transpose(self.name("layer"), (), apart, between, axes=(0, 1, 3, 2, 4, 5)),
-            Reshape(self.name("layer"), (), between, image),
-        )
+        down, along = block
+        depth = channels // (down * along)
+        return self._blocks(ifm, (1, height, width, *block, depth), (1, height * down, width * along, depth))
+
+    def blocks_together(self, ifm, block):
+        """Channels from pixels, the other way round."""
+        _, height, width, channels = ifm.shape
+        down, along = block
+        rows, columns = height // down, width // along
+        return self._blocks(ifm, (1, rows, down, columns, along, channels), (1, rows, columns, down * along * channels))
+
+    def _blocks(self, ifm, apart, shape):
+        """Three layers. The tensors between have no quantization, as no operator of a model states one."""
+        apart = replace(self.tensor(apart), quantization=None)
+        turned = self.transpose(apart, (0, 1, 3, 2, 4, 5))
+        image = replace(self.tensor(shape), quantization=ifm.quantization)
+        first, last = ((self.name("layer"), (), *ends) for ends in ((ifm, apart), (turned.ofm, image)))
+        return Reshape(*first), turned, Reshape(*last)
 
     def moved(self, kind, ifm, shape, **fields):
         """A layer that only moves bytes."""

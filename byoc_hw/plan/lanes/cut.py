@@ -9,7 +9,7 @@ from math import prod
 
 import numpy as np
 
-from byoc_hw.graph import Conv2d, Dense, DepthwiseConv2d, Graph, Layer, Pool2d, Reshape
+from byoc_hw.graph import Conv2d, Dense, DepthwiseConv2d, Graph, Layer, Pool2d, Reshape, Transpose
 from byoc_hw.plan.array.cost import is_pointwise
 from byoc_hw.plan.array.kinds import Run, Window, geometry
 from byoc_hw.plan.array.transfers import dense_strides
@@ -225,6 +225,8 @@ def rows_of(layer: Layer, axis: int, rows: Range) -> tuple[Layer, tuple[Range | 
     start, stop = rows
     if isinstance(layer, Dense):
         return _channels_of(layer, start, stop) if axis == 1 and layer.ifm.shape[0] == 1 else None
+    if isinstance(layer, Reshape | Transpose):
+        return _moved_rows(layer, rows) if axis == 1 else None
     if len(layer.ofm.shape) != 4 or layer.ofm.shape[0] != 1:
         return None
     form = geometry(layer)
@@ -250,6 +252,19 @@ def rows_of(layer: Layer, axis: int, rows: Range) -> tuple[Layer, tuple[Range | 
     read = extent.ifm_start, extent.ifm_start + extent.ifm_size
     ifm, ofm = _piece(layer.ifm, axis, *read), _piece(layer.ofm, axis, start, stop)
     return replace(layer, ifm=ifm, ofm=ofm, padding=padding), (read,)
+
+
+def _moved_rows(layer: Reshape | Transpose, rows: Range) -> tuple[Layer, tuple[Range | None, ...]] | None:
+    """As `rows_of` dimension 1, of a layer that leaves whole indices of that dimension in their order."""
+    ifm, ofm = layer.ifm, layer.ofm
+    if min(len(ifm.shape), len(ofm.shape)) < 2 or (ifm.shape[0], ofm.shape[0]) != (1, 1) or ifm.data is not None:
+        return None
+    if isinstance(layer, Transpose) and layer.axes[:2] != (0, 1):
+        return None
+    read = _share(rows, ofm.shape[1], ifm, 1)
+    if read is None:
+        return None
+    return layer.on([_piece(ifm, 1, *read)], _piece(ofm, 1, *rows)), (read,)
 
 
 def _piece(tensor: Tensor, axis: int, start: int, stop: int) -> Tensor:
@@ -290,11 +305,11 @@ def _read(layers: Sequence[Layer]) -> tuple[Tensor, ...]:
 
 def place_of(view: Piece, swapped: bool) -> int:
     """The first byte of a view in its tensor, which lies with height and width exchanged if `swapped`."""
-    height, width, channels = extents(view.tensor)
-    if view.axis == 3 or not (view.flat or len(view.tensor.shape) == 4):
-        return view.tensor.bytes_of(view.start)
-    pixels = height if (view.axis == 2 and swapped) else width if (view.axis == 1 and not view.flat) else 1
-    return view.tensor.bytes_of(view.start * pixels * channels)
+    height, _, channels = extents(view.tensor)
+    if view.flat:
+        return view.tensor.bytes_of(view.start * (1 if view.axis == 3 else channels))
+    strides = (0, channels, height * channels, 1) if swapped else dense_strides(view.tensor.shape)
+    return view.tensor.bytes_of(view.start * strides[view.axis])
 
 
 def boxes_of_piece(view: Piece, shape: tuple[int, ...], swapped: bool) -> tuple[ElementBox, ...]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, chain, islice, pairwise
-from math import lcm
+from math import gcd, lcm
 
-from byoc_hw.graph import Dense, Graph, Weighted
+from byoc_hw.graph import Dense, Graph, Layer, Reshape, Transpose, Weighted
 from byoc_hw.integers import ceil_div
 from byoc_hw.plan.array.kinds import rows_at_a_time
 from byoc_hw.plan.bound.ways import least_alone, weight_bytes
@@ -45,7 +45,7 @@ class Sharing:
         if isinstance(layer, Dense):
             return (1,)
         if len(layer.ofm.shape) != 4:
-            return ()
+            return (1,) if isinstance(layer, Reshape | Transpose) and len(layer.ofm.shape) > 1 else ()
         return self._oriented.axis(index), 3
 
     def _busy(self, lane: int, whole: PartCut) -> float:
@@ -53,7 +53,7 @@ class Sharing:
         takes that, or, where each channel's weights go to one accelerator only, its DMA."""
         accelerator, layers = self._chip.accelerators[lane], [self._graph.layers[index] for index in whole.layers]
         cycles = sum(min(self._least_cycles[index][lane], self._cost[index][lane]) for index in whole.layers)
-        if accelerator.library is not None or whole.axis != len(layers[-1].ofm.shape) - 1:
+        if accelerator.library is not None or not _by_channels(whole, layers):
             return cycles
         return max(cycles, sum(map(weight_bytes, layers)) / accelerator.dma_width)
 
@@ -79,14 +79,17 @@ class Sharing:
             yield [replace(whole, lane=lane, rows=rows) for lane, rows in zip(lanes, pairwise(borders), strict=True)]
 
     def unit(self, cut: PartCut, lane: int) -> int:
-        """The rows, columns or channels of a cut that an array does at once, in whole words of the DMAs."""
+        """The rows, columns or channels of a cut that an array does at once, in whole words of the DMAs; of reshapes
+        rows that are whole ones of their inputs and outputs."""
         one, layers = self._chip.accelerators[lane], [self._graph.layers[index] for index in cut.layers]
         if cut.flat and cut.axis == 1:
             return one.array_columns
-        if cut.axis == len(layers[-1].ofm.shape) - 1:
+        if _by_channels(cut, layers):
             at_once = (rows_at_a_time(layer, one) for layer in layers if isinstance(layer, Weighted))
             return lcm(self._chip.dma_alignment, max(at_once, default=1))
-        return 1
+        extent = layers[-1].ofm.shape[cut.axis]
+        moved = (tensor.shape for layer in layers if isinstance(layer, Reshape) for tensor in (layer.ifm, layer.ofm))
+        return lcm(*(extent // gcd(extent, shape[cut.axis]) for shape in moved if len(shape) > cut.axis))
 
     def steps(self, one: PartCut, other: PartCut) -> Iterator[int]:
         """By how much the border of two shares is moved: by what an array does at once, or a fourth of a share."""
@@ -95,6 +98,11 @@ class Sharing:
             assert rows is not None
             most = (rows[1] - rows[0] - 1) // unit  # something of the share is left
             yield from (sign * steps * unit for steps in sorted({1, most // 4}) if 0 < steps <= most)
+
+
+def _by_channels(cut: PartCut, layers: Sequence[Layer]) -> bool:
+    """Whether a cut of some layers is one of the last one's channels."""
+    return cut.axis == len(layers[-1].ofm.shape) - 1 and not isinstance(layers[-1], Reshape)
 
 
 def _by_speed(speeds: Sequence[float], unit: int, shift: int, extent: int) -> tuple[int, ...]:

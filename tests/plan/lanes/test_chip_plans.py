@@ -219,6 +219,87 @@ def test_any_layers_of_pixels_are_exact_on_any_two_accelerators(one, graph):
     check_on_chip(Soc((replace(small, name="one"), replace(small, name="two"))), graph)
 
 
+def upsampled(samples, ifm, channels, block=(2, 2)):
+    """A transposed convolution, as TFLite has it: a convolution to blocks of pixels, which are put side by side."""
+    convolution = samples.conv2d(ifm, channels * block[0] * block[1], (3, 3), padding=(1, 1, 1, 1))
+    return [convolution, *samples.blocks_apart(convolution.ofm, block)]
+
+
+@pytest.mark.parametrize("block", [(2, 2), (3, 1)], ids=str)
+def test_transposed_convolutions_are_shared(block):
+    """Half of the rows each: the stores of the convolution put the pixels side by side."""
+    samples = Samples(1)
+    value = samples.tensor((1, 16, 16, 32))
+    layers = upsampled(samples, value, 32, block)
+    layers += upsampled(samples, layers[-1].ofm, 16, block)
+    graph = graph_of([value], layers, [layers[-1].ofm])
+    plan = check_on_chip(TWINS, graph)
+    assert [part.layers for part in plan.parts] == [tuple(range(8))] * 2
+    assert plan.cycles < 0.55 * plan_region(graph, Soc((REFERENCE,))).cycles
+
+
+def test_channels_from_pixels_are_shared():
+    samples = Samples(1)
+    value = samples.tensor((1, 16, 16, 16))
+    layers = [samples.conv2d(value, 32, (3, 3), padding=(1, 1, 1, 1))]
+    layers += samples.blocks_together(layers[-1].ofm, (2, 2))
+    layers.append(samples.conv2d(layers[-1].ofm, 64, (1, 1)))
+    graph = graph_of([value], layers, [layers[-1].ofm])
+    assert check_on_chip(TWINS, graph).cycles < 0.6 * plan_region(graph, Soc((REFERENCE,))).cycles
+
+
+def test_a_reshape_to_one_dimension_is_not_shared():
+    samples = Samples(1)
+    value = samples.tensor((1, 4, 4, 8))
+    layers = [samples.conv2d(value, 8, (1, 1))]
+    layers.append(samples.reshape(layers[0].ofm, (128,)))
+    plan = check_on_chip(TWINS, graph_of([value], layers, [layers[1].ofm]))
+    assert len([part for part in plan.parts if 1 in part.layers]) == 1
+
+
+@st.composite
+def layers_of_blocks(draw):
+    """Blocks of pixels that become channels, channels that become pixels, and rows that become others."""
+    samples = Samples(draw(st.integers(0, 99)))
+    value = samples.tensor((1, draw(st.sampled_from([4, 6, 8])), draw(st.sampled_from([2, 6, 16])), 8))
+    layers, ifms = [], [value]
+    for _ in range(draw(st.integers(1, 3))):
+        ifm, block = ifms[-1], draw(st.sampled_from([(2, 2), (2, 1), (1, 2)]))
+        _, height, width, channels = ifm.shape
+        kind = draw(st.sampled_from(["apart", "apart", "together", "rows", "turned", "conv", "depthwise"]))
+        if kind == "apart":
+            kernel, around = draw(st.sampled_from([((1, 1), 0), ((3, 3), 1)]))
+            layers.append(samples.conv2d(ifm, 4 * draw(st.integers(1, 6)), kernel, padding=(around,) * 4))
+            layers += samples.blocks_apart(layers[-1].ofm, block)
+        elif kind == "together" and height % block[0] == width % block[1] == 0:
+            layers += samples.blocks_together(ifm, block)
+        elif kind == "rows":
+            layers.append(samples.reshape(ifm, (1, width, height, channels)))
+        elif kind == "turned":
+            layers.append(samples.transpose(ifm, (0, 1, 3, 2)))
+        elif kind == "depthwise":
+            layers.append(samples.depthwise(ifm, (3, 3), padding=(1, 1, 1, 1)))
+        else:
+            layers.append(samples.conv2d(ifm, draw(st.integers(1, 20)), (2, 2), padding=(0, 0, 1, 1)))
+        ifms.append(layers[-1].ofm)
+    if draw(st.booleans()):
+        layers.append(samples.reshape(ifms[-1], (1, ifms[-1].elements)))
+        layers.append(samples.dense(layers[-1].ofm, 10))
+    made = [layer.ofm for layer in layers]
+    outputs = [one for one in made[:-1] if draw(st.integers(0, 5)) == 0]
+    return graph_of([value], layers, [*outputs, made[-1]])
+
+
+@pytest.mark.slow
+@given(accelerators(), layers_of_blocks())
+@settings(EXAMPLES, max_examples=12)
+def test_any_layers_of_blocks_are_exact_on_any_two_accelerators(one, graph):
+    """With small arrays, so that it is worth while to share layers."""
+    small = replace(one, array_rows=4, array_columns=4, dma_width=max(one.dma_width, 8), dma_setup=0)
+    assume(not any(why_no_plan(layer, small) for layer in graph.layers))
+    check_on_chip(Soc((replace(small, name="one"), replace(small, name="two"))), graph)
+
+
 def test_a_layer_that_no_accelerator_can_run_is_named():
     graph = separable(blocks=1)
     only = replace(DSP, limits={"conv2d": DSP.limits["conv2d"]})

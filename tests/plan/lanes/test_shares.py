@@ -53,6 +53,18 @@ def test_channels_of_a_depthwise_layer_are_cut_by_what_an_array_does_of_them_at_
     assert [(0, 8), (8, 16)] in [[cut.rows for cut in form] for form in cuts if form[0].axis == 3]
 
 
+def test_shares_of_pixels_from_channels_are_whole_blocks():
+    """Five rows of blocks of three: half of these, or a row more or less."""
+    samples = Samples(1)
+    value = samples.conv2d(samples.tensor((1, 5, 16, 16)), 144, (1, 1))
+    layers = [value, *samples.blocks_apart(value.ofm, (3, 3))]
+    graph = graph_of([value.ifm], layers, [layers[-1].ofm])
+    costs = [dict.fromkeys((0, 1), best_cycles(layer, REFERENCE)) for layer in layers]
+    forms = LayerForms(Region(graph), pair({}, {}), costs)
+    cuts = [[part[0].part.cut.rows for part in form] for form in forms.of(0, 4, more=True) if len(form) == 2]
+    assert [rows for rows, _ in cuts] == [(0, 6), (0, 3), (0, 9)]
+
+
 def test_shares_that_are_done_first_are_whole_units_of_each_accelerator():
     assert _first_done([2.0, 1.0], [16, 4], 48) == (0, 32, 48)
     assert _first_done([1.2, 1.0], [8, 2], 16) == (0, 8, 16)

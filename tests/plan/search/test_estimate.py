@@ -58,7 +58,7 @@ def test_next_number_of_stripes_is_never_cheaper_than_the_groups_that_are_chosen
 def test_stores_of_packed_rows_that_transpose_take_as_long_as_those_of_the_plan(height, width, by, stripes):
     samples = Samples()
     first = samples.conv2d(samples.tensor((1, height, width, 4)), 16, padding=(1, 1, 1, 1))
-    layers = [first, *samples.pixels_from_channels(first.ofm, *by)]
+    layers = [first, *samples.blocks_apart(first.ofm, by)]
     graph = graph_of([first.ifm], layers, [layers[-1].ofm])
     mapped = map_graph(graph, REFERENCE, (False,) * 3, stored=[2], packed=[0])
     assert mapped.storages.of[first.ofm].packing is not None

@@ -368,7 +368,7 @@ def test_the_tuner_packs_rows_and_leaves_them():
 def test_the_tuner_packs_rows_beside_a_transposition_where_stores_do_it():
     samples = Samples()
     first = samples.conv2d(samples.tensor((1, 6, 6, 16)), 16, padding=(1, 1, 1, 1))
-    moved = samples.pixels_from_channels(first.ofm, 2, 2)
+    moved = samples.blocks_apart(first.ofm, (2, 2))
     graph = graph_of([first.ifm], [first, *moved], [moved[-1].ofm])
     space = SearchSpace(graph, HARDWARE)
     assert (space.packable(), space.packable(frozenset({2}))) == ([], [0])
