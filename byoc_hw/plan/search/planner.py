@@ -160,7 +160,7 @@ def candidates(
         forms = [[Grouping(variant, known=known) for variant in placements(form)] for form in forms_of(one)]
         whole = [[all_held(each.mapped) for each in groupings if all_fit(each.mapped)] for groupings in forms]
         plainest = [groupings[-1] for groupings in forms]  # no tensor lies in another one
-        held = [chain.from_iterable(found) for found in whole]
+        held: list[Iterator[Choices]] = [chain.from_iterable(found) for found in whole]
         parts = [*map(_in_parts, forms[:-1]), chain(_in_parts(forms[-1]), _by_themselves(plain), in_tiles(plain))]
         if any(one.mapped.mapping.stored for groupings in forms for one in groupings):
             parts = list(map(chain, held, parts))  # something is not held in any case
