@@ -390,6 +390,21 @@ def test_padding_in_stripes_is_exact(before, after, value, stripes, packed, held
     check(graph, hardware, choices=Choices((False,), groups, (None,) * 3, stored=frozenset({1}), packed=together))
 
 
+def test_what_is_padded_and_has_another_shape_is_not_put_together_with_others():
+    """Its pixels are not those of the padded image."""
+    samples = Samples()
+    image = samples.tensor((1, 2, 8, 4))
+    wider = samples.pad(image, (0, 0, 0, 0), (0, 0, 0, 4))
+    turned = samples.reshape(wider.ofm, (1, 8, 4, 4))
+    joined = samples.concat([turned.ofm, samples.tensor((1, 8, 4, 4))], 3)
+    last = samples.conv2d(joined.ofm, 8, (1, 1))
+    graph = graph_of([image, joined.inputs[1]], [wider, turned, joined, last], [last.ofm])
+    check(graph, accelerator())
+    chosen = Choices((False,), (Group(3), Group(1)), (None,) * 4, stored=frozenset({0, 2}))
+    with pytest.raises(PlanError, match=f"{turned.ofm.name} is not an input or one layer's output by itself"):
+        lay_out_region(graph, accelerator(), chosen)
+
+
 def test_an_output_that_is_padded_is_copied():
     samples = Samples()
     first = samples.conv2d(samples.tensor((1, 8, 8, 8)), 16, (1, 1))

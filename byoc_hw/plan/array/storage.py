@@ -545,20 +545,16 @@ def resize_in_place(
 
 
 def _gather(index: int, layer: Layer, tensor: Tensor, part: Storage | None, join: Join) -> None:
-    """Let an input of a layer be loaded to its place in the storage that is put together so."""
-    for piece, inside in () if part is None else part.gathered:  # what is put together is nowhere as a whole
-        at, steps = _inside(inside.at, inside.steps, join.at, join.steps)
-        join.whole.gathered.append((piece, Join(join.whole, at, steps)))
-        _home_of(piece).lent.append(join.whole)
-    if part is not None and part.gathered:
-        return
-    there = part is not None and (part.makers or part.source is not None or part.view) and not part.joined
-    if part is None or not there or part.extents != extents(tensor) or tensor in part.places:
+    """Let an input of a layer be loaded to its place in the storage that is put together so; one that is put together
+    itself piece by piece."""
+    there = part is not None and (part.makers or part.source is not None or part.view or part.gathered)
+    if part is None or not there or part.joined or part.extents != extents(tensor) or tensor in part.places:
         raise NotInPlace([index], f"{layer.name}: {tensor.name} is not an input or one layer's output by itself")
     if tensor.bytes_of(1) != 1:
         raise NotInPlace([index], f"{layer.name}: {tensor.name} has elements of a byte")
-    join.whole.gathered.append((part, join))
-    _home_of(part).lent.append(join.whole)
+    for piece, inside in part.gathered or [(part, Join(part, (0, 0, 0)))]:
+        join.whole.gathered.append((piece, Join(join.whole, *_inside(inside.at, inside.steps, join.at, join.steps))))
+        _home_of(piece).lent.append(join.whole)
 
 
 def _home_of(part: Storage) -> Storage:
