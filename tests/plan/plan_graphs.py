@@ -10,9 +10,9 @@ from plan_samples import Samples, accelerator, graph_of, single
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Moving
 from byoc_hw.integers import ceil_div
+from byoc_hw.plan.array.in_place import storages
 from byoc_hw.plan.array.mapping import map_layers
 from byoc_hw.plan.array.packing import bands
-from byoc_hw.plan.array.storage import storages
 from byoc_hw.plan.choices import Blocks, Choices, Group, Tiling
 
 ACTIVATIONS = st.sampled_from([700, 1024, 1500, 2048, 3000, 4096, 6000, 8192, 16384, 65536])

@@ -10,9 +10,10 @@ from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Graph
 from byoc_hw.graph_text import shape_text, value_names
 from byoc_hw.plan.array.cost import best_cycles
+from byoc_hw.plan.array.in_place import storages
 from byoc_hw.plan.array.mapping import Mapping, map_layers
 from byoc_hw.plan.array.packing import packed_cycles
-from byoc_hw.plan.array.storage import NOWHERE_ELSE, Lies, Storage, Storages, storages
+from byoc_hw.plan.array.storage import NOWHERE_ELSE, Lies, Storage, Storages
 from byoc_hw.plan.array.window import extents
 from byoc_hw.plan.choices import Blocks, Choices, Group
 

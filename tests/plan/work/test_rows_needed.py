@@ -2,8 +2,8 @@
 
 from plan_samples import Samples, accelerator, graph_of
 
+from byoc_hw.plan.array.in_place import storages
 from byoc_hw.plan.array.mapping import map_layers
-from byoc_hw.plan.array.storage import storages
 from byoc_hw.plan.work.rows_needed import rows_of_layer, stripes_of
 
 

@@ -1,13 +1,10 @@
 """Which tensors are the same bytes, and where these come from and go to."""
 
-import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
 from plan_samples import Samples, graph_of
 
 from byoc_hw.accelerator import REFERENCE
+from byoc_hw.plan.array.in_place import storages
 from byoc_hw.plan.array.mapping import map_layers
-from byoc_hw.plan.array.storage import around, storages
 
 
 def stored(inputs, layers, outputs, **options):
@@ -77,12 +74,3 @@ def test_transposition_at_the_border_is_the_argument_in_another_order():
     apart = stored([before.ifm], [before, layer, after], [after.ofm], copies_transpose=False)
     assert len(apart.all) == 4
     assert not any(one.reordered for one in apart.all)
-
-
-@given(*(st.tuples(*(st.integers(first, 4) for _ in range(3))) for first in (0, 1, 0)))
-def test_boxes_around_an_image_are_each_element_that_it_leaves_free_once(at, inner, behind):
-    outer = tuple(map(sum, zip(at, inner, behind, strict=True)))
-    times = np.zeros(outer, int)
-    for origin, shape in [(at, inner), *around(at, inner, outer)]:
-        times[tuple(slice(first, first + size) for first, size in zip(origin, shape, strict=True))] += 1
-    assert (times == 1).all()
