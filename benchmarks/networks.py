@@ -158,6 +158,54 @@ def mixer(tokens: int = 64, channels: int = 96, blocks: int = 4) -> tvm.IRModule
     return _module(ifm, drawn.dense(relay.reshape(out, (1, tokens * channels)), tokens * channels, 10))
 
 
+FACES = ((24, 1), (28, 1), (32, 2), (36, 1), (42, 1), (48, 2), (56, 1), (64, 1), (96, 2), (96, 1))
+"""Channels of each block, and its stride."""
+
+
+def blazeface(size: int = 128) -> tvm.IRModule:
+    """The blocks of BlazeFace for images of `size` x `size`: the shortcut of a block with more channels is padded."""
+    drawn = _Layers()
+    ifm = relay.var("x", shape=(1, size, size, 3), dtype="int8")
+    out, channels = drawn.conv(ifm, 3, 24, kernel=5, stride=2), 24
+    for filters, stride in FACES:
+        inside = drawn.conv(drawn.depthwise(out, channels, stride, kernel=5), channels, filters)
+        kept = out if stride == 1 else relay.nn.max_pool2d(out, (2, 2), (2, 2), layout="NHWC")
+        padding = (0, 0), (0, 0), (0, 0), (0, filters - channels)
+        out, channels = drawn.add(inside, relay.nn.pad(kept, padding, drawn.zero_point)), filters
+    return _module(ifm, drawn.conv(out, channels, 6))
+
+
+def fastdepth(size: int = 64) -> tvm.IRModule:
+    """FastDepth for images of `size` x `size`: images become larger by their nearest pixels, and are added to earlier
+    ones."""
+    drawn = _Layers()
+    ifm = relay.var("x", shape=(1, size, size, 3), dtype="int8")
+    out, channels, height = drawn.conv(ifm, 3, 16, kernel=3, stride=2), 16, size // 2
+    earlier: list[tuple[relay.Expr, int, int]] = []
+    for filters, stride in ((24, 1), (48, 2), (64, 2), (96, 2)):
+        out = drawn.conv(drawn.depthwise(out, channels, stride), channels, filters)
+        channels, height = filters, height // stride
+        earlier.append((out, filters, height))
+    for skip, filters, height in reversed(earlier[:-1]):
+        out = drawn.conv(drawn.depthwise(out, channels, 1, kernel=5), channels, filters)
+        out, channels = drawn.add(drawn.nearest(out, height), skip), filters
+    return _module(ifm, drawn.conv(out, channels, 1))
+
+
+def poses(height: int = 64, width: int = 48) -> tvm.IRModule:
+    """A network for poses: residual blocks, and two transposed convolutions with kernels of 4 x 4."""
+    drawn = _Layers()
+    ifm = relay.var("x", shape=(1, height, width, 3), dtype="int8")
+    out, channels = drawn.conv(ifm, 3, 16, kernel=3, stride=2), 16
+    for filters, stride in ((24, 2), (24, 1), (48, 2), (48, 1)):
+        inside = drawn.conv(drawn.conv(out, channels, filters, kernel=3, stride=stride), filters, filters, kernel=3)
+        shortcut = out if stride == 1 else drawn.conv(out, channels, filters, stride=stride)
+        out, channels = drawn.add(inside, shortcut), filters
+    for _ in range(2):
+        out, channels = drawn.twice_as_large(out, channels, 32, kernel=4), 32
+    return _module(ifm, drawn.conv(out, channels, 17))
+
+
 def _module(ifm: relay.Var, out: relay.Expr) -> tvm.IRModule:
     return relay.transform.InferType()(tvm.IRModule.from_expr(relay.Function([ifm], out)))
 
@@ -184,16 +232,16 @@ class _Layers:
         )
         return self._finished(out, filters, axis=3)
 
-    def depthwise(self, ifm: relay.Expr, channels: int, stride: int) -> relay.Expr:
+    def depthwise(self, ifm: relay.Expr, channels: int, stride: int, *, kernel: int = 3) -> relay.Expr:
         out = relay.qnn.op.conv2d(
             ifm,
-            self._weights((3, 3, channels, 1)),
+            self._weights((kernel, kernel, channels, 1)),
             *self._sum_quantization(),
-            kernel_size=(3, 3),
+            kernel_size=(kernel, kernel),
             channels=channels,
             groups=channels,
             strides=(stride, stride),
-            padding=(1, 1, 1, 1),
+            padding=(kernel // 2,) * 4,
             data_layout="NHWC",
             kernel_layout="HWOI",
         )
@@ -213,19 +261,25 @@ class _Layers:
         )
         return self._finished(out, channels, axis=3)
 
-    def twice_as_large(self, ifm: relay.Expr, channels: int, filters: int) -> relay.Expr:
+    def twice_as_large(self, ifm: relay.Expr, channels: int, filters: int, *, kernel: int = 2) -> relay.Expr:
         out = relay.qnn.op.conv2d_transpose(
             ifm,
-            self._weights((channels, filters, 2, 2)),
+            self._weights((channels, filters, kernel, kernel)),
             *self._sum_quantization(),
             strides=(2, 2),
+            padding=(kernel // 2 - 1,) * 4,
             channels=filters,
-            kernel_size=(2, 2),
+            kernel_size=(kernel, kernel),
             data_layout="NHWC",
             kernel_layout="IOHW",
             out_dtype="int32",
         )
         return self._finished(out, filters, axis=3)
+
+    def nearest(self, ifm: relay.Expr, height: int) -> relay.Expr:
+        """An image of `height` x `height` of the nearest pixels."""
+        size, how = (height, height), {"method": "nearest_neighbor", "coordinate_transformation_mode": "asymmetric"}
+        return relay.image.resize2d(ifm, size, layout="NHWC", rounding_method="floor", **how)
 
     def inverted_residual(self, ifm: relay.Expr, channels: int, inside: int, filters: int, stride: int) -> relay.Expr:
         out = ifm if inside == channels else self.conv(ifm, channels, inside)

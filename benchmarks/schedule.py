@@ -30,7 +30,18 @@ from statistics import median
 
 import tvm
 from layer_by_layer import layer_by_layer
-from networks import mixer, mobilenet_v2, resnet8, shufflenet, squeezenet, temporal, unet
+from networks import (
+    blazeface,
+    fastdepth,
+    mixer,
+    mobilenet_v2,
+    poses,
+    resnet8,
+    shufflenet,
+    squeezenet,
+    temporal,
+    unet,
+)
 from plans import Compiled, alone, compiled, dma_bytes, least_bytes
 from random_networks import random_networks
 from soc_graphs import small_graphs
@@ -196,9 +207,12 @@ FORMS = {
     "ShuffleNetV2": shufflenet,
     "temporal convolutions": temporal,
     "MLP mixer": mixer,
+    "BlazeFace": blazeface,
+    "FastDepth": fastdepth,
+    "poses": poses,
 }
-"""Networks that move channels and pixels: by concatenations, transposed convolutions, shuffles, dilations and
-transpositions."""
+"""Networks that move channels and pixels: by concatenations, transposed convolutions, shuffles, dilations,
+transpositions, padding and nearest pixels."""
 
 LARGE = {"ram": 16 << 20, "flash": 64 << 20}
 """What large networks need beside the core; it does not change a region's cycles."""
