@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import lcm
@@ -49,6 +50,7 @@ def chip_plan(region: Region, chip: Soc, ordered: OrderedParts) -> ChipPlan:
     graph = region.graph
     parts, work, order = ordered.parts, ordered.work, ordered.order
     assert _made_before_they_are_read([one.part for one in parts]), "the order of the parts is a possible one"
+    assert _made_in_full([one.part for one in parts]), "parts make all of what others read in full"
     memory = _Memory(region, chip, parts)
     sync = synchronized(work, order, chip)
     events = _Events(work, order, sync)
@@ -75,6 +77,24 @@ def _made_before_they_are_read(parts: Sequence[OrientedPart]) -> bool:
     """Whether every tensor that parts share is whole before the first of them reads it."""
     last = {tensor: at for at, part in enumerate(parts) for tensor in part.makes}
     return all(last.get(tensor, -1) < at for at, part in enumerate(parts) for tensor in part.reads)
+
+
+def _made_in_full(parts: Sequence[OrientedPart]) -> bool:
+    """Whether the shares of what a part reads in full, and of what no part reads, are all of it."""
+    made: Counter[Tensor] = Counter()
+    for part in parts:
+        for (tensor, _), share in zip(
+            part.arguments[len(part.mapped.graph.inputs) :], part.mapped.graph.outputs, strict=True
+        ):
+            made[tensor] += share.nbytes
+    read = {
+        tensor
+        for part in parts
+        for (tensor, _), share in zip(part.arguments, part.mapped.graph.inputs, strict=False)
+        if share.nbytes == tensor.nbytes
+    }
+    needed = read | (made.keys() - {tensor for part in parts for tensor in part.reads})
+    return all(made[tensor] >= tensor.nbytes for tensor in needed if tensor in made)
 
 
 class _Events:

@@ -66,9 +66,11 @@ class Oriented:
         return is_pointwise(found) and width > 1 and height > 1 and not (self._swapped[layer] and outside)
 
     def has_pixels_alone(self, layers: Sequence[int]) -> bool:
-        """Whether layers can be cut between any two pixels, and the last one's output has no rows of these."""
+        """Whether layers can be cut between any two pixels, of which all have as many, and the last one's output has no
+        rows of these."""
         found = [self.region.graph.layers[index] for index in layers]
-        if len(found[-1].ofm.shape) == 4 or pixels_in(found[-1].ofm) == 1:
+        pixels = {pixels_in(layer.ofm) for layer in found}
+        if len(found[-1].ofm.shape) == 4 or len(pixels) > 1 or pixels == {1}:
             return False
         return all(map(by_pixels, found)) and not any(self._swapped[index] for index in layers)
 

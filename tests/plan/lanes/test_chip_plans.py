@@ -248,6 +248,18 @@ def test_channels_from_pixels_are_shared():
     assert check_on_chip(TWINS, graph).cycles < 0.6 * plan_region(graph, Soc((REFERENCE,))).cycles
 
 
+@pytest.mark.parametrize("sizes", [(12, 6), (6, 12), (8, 4, 2)], ids=str)
+def test_heads_of_several_sizes_are_made_in_full(sizes):
+    """As those of a detector: layers of one pixel each, but not of as many pixels."""
+    samples = Samples(2)
+    ifms = [samples.tensor((1, size, size, 48)) for size in sizes]
+    heads = [samples.conv2d(ifm, 4, (1, 1)) for ifm in ifms]
+    rows = [samples.reshape(head.ofm, (1, size * size, 4)) for head, size in zip(heads, sizes, strict=True)]
+    joined = samples.concat([row.ofm for row in rows], 1)
+    layers = [layer for pair in zip(heads, rows, strict=True) for layer in pair]
+    check_on_chip(TWINS, graph_of(ifms, [*layers, joined], [joined.ofm]))
+
+
 def test_a_reshape_to_one_dimension_is_not_shared():
     samples = Samples(1)
     value = samples.tensor((1, 4, 4, 8))
