@@ -330,14 +330,18 @@ def test_an_input_of_the_region_is_copied_into_a_concatenation():
 @pytest.mark.parametrize("axis", [1, 2, 3])
 def test_a_region_input_is_put_together_with_a_layers_output_as_both_are_loaded(axis):
     """The concatenation is larger than local memory: it is nowhere as a whole, and only the layer's output spills."""
-    graph = with_input(Samples(), axis)
+    check_put_together(with_input(Samples(), axis), times=2)
+
+
+def check_put_together(graph, times):
+    """Layer 1 is not copied: only the output of layer 0 is stored, and far fewer bytes are moved than with copies."""
     small = accelerator(activations=8 * 1024, packed_rows=False)
     plan = check(graph, small)
     assert choose(graph, small).stored == {1}
     assert not [step for call in plan.calls if call.index == 1 for step in call.steps]
     assert plan.scratch_bytes == graph.layers[0].ofm.nbytes
     copied = check(graph, small, choices=without(graph, small))
-    assert plan.moved["spilled"] < copied.moved["spilled"] / 2
+    assert plan.moved["spilled"] < copied.moved["spilled"] / times
 
 
 def with_input(samples, axis):
@@ -362,14 +366,7 @@ def padded(samples, before, after, value=3, channels=16, width=9):
 @pytest.mark.parametrize(("before", "after"), [((0, 0, 0), (0, 0, 8)), ((1, 2, 4), (2, 0, 4)), ((0, 0, 1), (0, 0, 0))])
 def test_the_value_around_a_tensor_is_filled_in_as_it_is_loaded(before, after):
     """No copy makes the padded tensor: it is in main memory neither as it is read nor as a whole."""
-    graph = padded(Samples(), before, after, width=24)
-    small = accelerator(activations=8 * 1024, packed_rows=False)
-    plan = check(graph, small)
-    assert choose(graph, small).stored == {1}
-    assert not [step for call in plan.calls if call.index == 1 for step in call.steps]
-    assert plan.scratch_bytes == graph.layers[0].ofm.nbytes
-    copied = check(graph, small, choices=without(graph, small))
-    assert plan.moved["spilled"] < copied.moved["spilled"] / 1.5
+    check_put_together(padded(Samples(), before, after, width=24), times=1.5)
 
 
 @given(

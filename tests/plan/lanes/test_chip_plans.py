@@ -209,16 +209,6 @@ def layers_of_pixels(draw):
     return graph_of([value], layers, [*outputs, ifms[-1]])
 
 
-@pytest.mark.slow
-@given(accelerators(), layers_of_pixels())
-@settings(EXAMPLES, max_examples=12)
-def test_any_layers_of_pixels_are_exact_on_any_two_accelerators(one, graph):
-    """With small arrays, so that it is worth while to share layers."""
-    small = replace(one, array_rows=4, array_columns=4, dma_width=max(one.dma_width, 8), dma_setup=0)
-    assume(not any(why_no_plan(layer, small) for layer in graph.layers))
-    check_on_chip(Soc((replace(small, name="one"), replace(small, name="two"))), graph)
-
-
 def upsampled(samples, ifm, channels, block=(2, 2)):
     """A transposed convolution, as TFLite has it: a convolution to blocks of pixels, which are put side by side."""
     convolution = samples.conv2d(ifm, channels * block[0] * block[1], (3, 3), padding=(1, 1, 1, 1))
@@ -303,10 +293,12 @@ def layers_of_blocks(draw):
 
 
 @pytest.mark.slow
-@given(accelerators(), layers_of_blocks())
+@pytest.mark.parametrize("graphs", [layers_of_pixels(), layers_of_blocks()], ids=["pixels", "blocks"])
+@given(accelerators(), st.data())
 @settings(EXAMPLES, max_examples=12)
-def test_any_layers_of_blocks_are_exact_on_any_two_accelerators(one, graph):
+def test_any_layers_that_move_pixels_are_exact_on_any_two_accelerators(graphs, one, data):
     """With small arrays, so that it is worth while to share layers."""
+    graph = data.draw(graphs)
     small = replace(one, array_rows=4, array_columns=4, dma_width=max(one.dma_width, 8), dma_setup=0)
     assume(not any(why_no_plan(layer, small) for layer in graph.layers))
     check_on_chip(Soc((replace(small, name="one"), replace(small, name="two"))), graph)
