@@ -79,7 +79,7 @@ def ordered_regions(draw, most=4):
         outputs.append(layers[-1].ofm)
         if draw(st.booleans()):
             layers.append(samples.gather(ifm, layers[-1].ofm, axis))
-            if ifm.shape[0] == 1:
+            if ifm.shape[0] == 1 and ifm.quantization is not None:
                 layers.append(samples.add(layers[-1].ofm, layers[-1].ofm))
             outputs.append(layers[-1].ofm)
     return replace(chip, accelerators=accelerators), replace(graph, layers=tuple(layers), outputs=tuple(outputs))
