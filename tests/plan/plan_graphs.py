@@ -74,7 +74,8 @@ class Network:
         return self.inputs[-1]
 
     def tensors(self):
-        return [*self.inputs, *(layer.ofm for layer in self.layers)]
+        """Those that any layer may read."""
+        return [one for one in (*self.inputs, *(layer.ofm for layer in self.layers)) if one.quantization is not None]
 
     def grow(self):
         """Add a layer of a random kind, unless the accelerator cannot plan that one."""
