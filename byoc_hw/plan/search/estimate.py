@@ -380,8 +380,8 @@ class Estimates:
 
     def _copied(self, storage: Storage, nbytes: int) -> int:
         if storage.gathered:
-            shares = ((part, join, part.nbytes * nbytes // storage.nbytes) for part, join in storage.gathered)
-            return sum(map(self._gather, *zip(*shares, strict=True)))
+            whole = storage.nbytes
+            return sum(self._gather(part, join, part.nbytes * nbytes // whole) for part, join in storage.gathered)
         home = self._home(storage if storage.view is None else storage.view.whole)
         if storage.view is not None:
             home = box_home(storage, storage.view, home)
