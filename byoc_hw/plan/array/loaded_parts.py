@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from math import prod
 
 from byoc_hw.graph import Concat, Graph, Layer, Pad, Resize, Slice
 from byoc_hw.plan.array.mapping import Mapping
-from byoc_hw.plan.array.parcels import progressions
+from byoc_hw.plan.array.parcels import around, progressions
 from byoc_hw.plan.array.spread import Spread
 from byoc_hw.plan.array.storage import Join, NotInPlace, Storage, last_three
 from byoc_hw.plan.array.stored_parts import store_runs, stored_by_one
@@ -19,8 +19,7 @@ from byoc_hw.tensor import Tensor
 
 def loaded_from_outside(part: Storage) -> bool:
     """Whether a tensor is an input of the region, or a slice of one that is loaded from there."""
-    whole = part if part.view is None else part.view.whole
-    return whole.source is not None
+    return _home_of(part).source is not None
 
 
 def gather_in_place(index: int, layer: Layer, whole: Storage, of: dict[Tensor, Storage]) -> None:
@@ -44,20 +43,8 @@ def pad_in_place(index: int, layer: Pad, whole: Storage, part: Storage) -> None:
     _gather(index, layer, layer.ifm, part, Join(whole, at))
     for number, (origin, shape) in enumerate(around(at, extents(layer.ifm), extents(layer.ofm))):
         tensor = Tensor(f"around {layer.ifm.name} {number}", (1, *shape))
-        filling = Storage(-1, f"{whole.block} around {number}", tensor, shape, False, filled=layer.value)
-        whole.gathered.append((filling, Join(whole, origin)))
-
-
-def around(at: Extents, inner: Extents, outer: Extents) -> Iterator[tuple[Extents, Extents]]:
-    """What an image leaves free of a larger one that it begins in `at`: boxes by their place and extents."""
-    first, free = [0, 0, 0], list(outer)
-    for axis, (before, size, whole) in enumerate(zip(at, inner, outer, strict=True)):
-        for start, stop in ((0, before), (before + size, whole)):
-            if start < stop:
-                place, shape = [*first], [*free]
-                place[axis], shape[axis] = start, stop - start
-                yield (place[0], place[1], place[2]), (shape[0], shape[1], shape[2])
-        first[axis], free[axis] = before, size
+        filling = Storage(-1, f"{whole.block} around {number}", tensor, extents(tensor), False, filled=layer.value)
+        whole.gathered.append((filling, Join(whole, last_three(origin, 0))))
 
 
 def resize_in_place(

@@ -50,7 +50,8 @@ def parcels(layer: Moving, inputs: Sequence[Strides] | None = None, ofm: Strides
             yield Parcel(0, layer.ofm.shape, _at(layer.begin, inputs[0]), steps, 0, ofm)
         case Pad():
             yield Parcel(0, layer.ifm.shape, 0, inputs[0], _at(layer.before, ofm), ofm)
-            yield from _around(layer, ofm)
+            for origin, shape in around(layer.before, layer.ifm.shape, layer.ofm.shape):
+                yield Parcel(None, shape, 0, (), _at(origin, ofm), ofm)
         case Resize():
             yield from _resized(layer, inputs[0], ofm)
         case _:
@@ -61,15 +62,18 @@ def _at(index: Sequence[int], strides: Strides) -> int:
     return sum(place * stride for place, stride in zip(index, strides, strict=True))
 
 
-def _around(layer: Pad, ofm: Strides) -> Iterator[Parcel]:
-    """The boxes before and behind the input, dimension by dimension: they are disjoint."""
-    counts, origin = list(layer.ofm.shape), [0] * len(layer.before)
-    for axis, (before, inner, outer) in enumerate(zip(layer.before, layer.ifm.shape, layer.ofm.shape, strict=True)):
-        for first, count in ((0, before), (before + inner, outer - before - inner)):
+def around(
+    at: tuple[int, ...], inner: tuple[int, ...], outer: tuple[int, ...]
+) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """What a box leaves free of a larger one that it begins in `at`: boxes before and behind it, dimension by
+    dimension, by their place and shape. They are disjoint."""
+    counts, origin = list(outer), [0] * len(at)
+    for axis, (before, size, whole) in enumerate(zip(at, inner, outer, strict=True)):
+        for first, count in ((0, before), (before + size, whole - before - size)):
             if count:
-                box, at = [*counts[:axis], count, *counts[axis + 1 :]], [*origin[:axis], first, *origin[axis + 1 :]]
-                yield Parcel(None, tuple(box), 0, (), _at(at, ofm), ofm)
-        counts[axis], origin[axis] = inner, before
+                box, place = [*counts[:axis], count, *counts[axis + 1 :]], [*origin[:axis], first, *origin[axis + 1 :]]
+                yield tuple(place), tuple(box)
+        counts[axis], origin[axis] = size, before
 
 
 # ---------------------------------------------------------------- repeated rows and columns

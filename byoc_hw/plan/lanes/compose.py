@@ -81,18 +81,15 @@ def _made_before_they_are_read(parts: Sequence[OrientedPart]) -> bool:
 
 def _made_in_full(parts: Sequence[OrientedPart]) -> bool:
     """Whether the shares of what a part reads in full, and of what no part reads, are all of it."""
-    made: Counter[Tensor] = Counter()
+    made, read = Counter[Tensor](), set[Tensor]()
     for part in parts:
-        for (tensor, _), share in zip(
-            part.arguments[len(part.mapped.graph.inputs) :], part.mapped.graph.outputs, strict=True
-        ):
-            made[tensor] += share.nbytes
-    read = {
-        tensor
-        for part in parts
-        for (tensor, _), share in zip(part.arguments, part.mapped.graph.inputs, strict=False)
-        if share.nbytes == tensor.nbytes
-    }
+        graph = part.mapped.graph
+        for at, (tensor, _) in enumerate(part.arguments):
+            share = (*graph.inputs, *graph.outputs)[at]
+            if at >= len(graph.inputs):
+                made[tensor] += share.nbytes
+            elif share.nbytes == tensor.nbytes:
+                read.add(tensor)
     needed = read | (made.keys() - {tensor for part in parts for tensor in part.reads})
     return all(made[tensor] >= tensor.nbytes for tensor in needed if tensor in made)
 

@@ -44,7 +44,7 @@ _PIECES = 2
 
 NOWHERE = -1
 
-Lain = dict[LocalBuffer, tuple[Tensor, Numbers]]
+_Lain = dict[LocalBuffer, tuple[Tensor, Numbers]]
 """The tensor that was kept in a buffer, and where each byte of it lies there."""
 
 
@@ -69,7 +69,7 @@ class _Keeper:
 
     def __init__(self, known: OrderedParts, chip: Soc, outside: Collection[Tensor], cost: float) -> None:
         self._chip, self._outside, self._each = chip, outside, cost
-        self._lies: Lain = {}
+        self._lies: _Lain = {}
         self._take(known)
 
     def _take(self, best: OrderedParts) -> None:
@@ -212,7 +212,7 @@ class _Made:
     lies: Numbers
 
 
-def _kept(parts: Sequence[PlacedPart], tensor: Tensor, first: LocalBuffer, at: int, known: Lain) -> _Made:
+def _kept(parts: Sequence[PlacedPart], tensor: Tensor, first: LocalBuffer, at: int, known: _Lain) -> _Made:
     """Parts with what the buffer `first` has of a tensor in the one that part `at` loads it to."""
     last = parts[at]
     unit = last.layout.mapped.accelerator.buffer_alignment

@@ -227,7 +227,7 @@ def _promising(layer: Layer, found: Mapping[Tiling, bool], accelerator: Accelera
 
 def packings(mapped: MappedGraph) -> Iterator[MappedGraph]:
     """The region with packed rows, where the array takes fewer cycles for them, and last without."""
-    every, *_ = _stored_transposed(mapped)
+    every, *_ = mapped.shared(_stored_transposed)
     packed = bands_worth_packing(mapped.mapping, mapped.graph, mapped.accelerator, every)
     if packed:
         swapped, copies_transpose = mapped.mapping.swapped, mapped.copies_transpose
@@ -262,7 +262,7 @@ def placements(mapped: MappedGraph) -> Iterator[MappedGraph]:
     joins = frozenset(index for index, layer in moved.items() if isinstance(layer, Concat))
     loaded = frozenset(index for index, layer in moved.items() if isinstance(layer, Pad | Resize))
     exits = frozenset(index for index in moved.keys() - joins - loaded if layers[index].ofm in mapped.graph.outputs)
-    turns = _stored_transposed(mapped)
+    turns = mapped.shared(_stored_transposed)
     seen: set[tuple[frozenset[int], frozenset[int]]] = {(frozenset(), frozenset())}
     slices = frozenset(moved.keys() - joins - loaded - exits)
     for turned, read, share in product(turns, dict.fromkeys((slices, frozenset[int]())), _SHARES):

@@ -158,10 +158,14 @@ class WorkBuilder:
     def _filling(self, layer: int, storage: Storage, value: int, buffer: LocalBuffer, move: Transfer) -> Iterator[Op]:
         """The copies that fill rows of a buffer with a value, of which flash has a short run."""
         for first, rows in linear_chunks(move.rows, max(1, MOST_FILLED // move.nbytes)):
-            _, address = self.flash.filled(value, rows * move.nbytes)
             local = move.local + first * move.local_stride
             some = move._replace(main=0, local=local, rows=rows, main_stride=move.nbytes)
-            yield copy_op(layer, some, Home(storage, address), buffer, True, self.accelerator)
+            yield self.fill(layer, storage, value, buffer, some)
+
+    def fill(self, layer: int, storage: Storage, value: int, buffer: LocalBuffer, move: Transfer) -> Op:
+        """The copy that fills rows of a buffer with a value, from a run of it in flash."""
+        _, address = self.flash.filled(value, move.rows * move.nbytes)
+        return copy_op(layer, move, Home(storage, address), buffer, True, self.accelerator)
 
     def weights(self, index: int, layer: Weighted, block: WeightBlock, room: int = 0) -> tuple[LocalBuffer, Op]:
         """A buffer for a block of weights, of at least `room` bytes, and the copy that fills it."""

@@ -11,7 +11,7 @@ from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.array.transfers import Transfer
 from byoc_hw.plan.array.window import Extents
 from byoc_hw.plan.work.builder import WorkBuilder
-from byoc_hw.plan.work.ops import Access, Home, LocalBuffer, Op, copy_op
+from byoc_hw.plan.work.ops import Access, LocalBuffer, Op
 from byoc_hw.plan.work.rows_needed import Span
 
 _ANYTHING = -128
@@ -128,8 +128,7 @@ def zero_points(region: WorkBuilder, index: int, buffer: LocalBuffer, moves: Ite
 
 def _filled(region: WorkBuilder, layer: int, storage: Storage, buffer: LocalBuffer, move: Transfer, value: int) -> Op:
     """Fill a part of a buffer. A copy of two rows touches nothing between them."""
-    _, address = region.flash.filled(value, move.rows * move.nbytes)
-    op = copy_op(layer, move, Home(storage, address), buffer, True, region.accelerator)
+    op = region.fill(layer, storage, value, buffer, move)
     if move.rows != 2:
         return op
     starts = move.local, move.local + move.local_stride

@@ -1,10 +1,10 @@
-"""Where what is put together as it is loaded has its parts."""
+"""Boxes that copies move."""
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from byoc_hw.plan.array.loaded_parts import around
+from byoc_hw.plan.array.parcels import around
 
 
 @given(*(st.tuples(*(st.integers(first, 4) for _ in range(3))) for first in (0, 1, 0)))
