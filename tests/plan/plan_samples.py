@@ -179,6 +179,11 @@ class Samples:
         depth = channels // (down * along)
         return self._blocks(ifm, (1, height, width, *block, depth), (1, height * down, width * along, depth))
 
+    def upsampled(self, ifm, channels, block=(2, 2), kernel=(3, 3)):
+        """A transposed convolution, as TFLite has it: a convolution to blocks of pixels, which are put side by side."""
+        first = self.conv2d(ifm, channels * block[0] * block[1], kernel, padding=(kernel[0] // 2, kernel[1] // 2) * 2)
+        return [first, *self.blocks_apart(first.ofm, block)]
+
     def blocks_together(self, ifm, block):
         """Channels from pixels, the other way round."""
         _, height, width, channels = ifm.shape

@@ -167,15 +167,11 @@ def upsampled(samples, height=8, joined=True):
     """A transposed convolution: pixels from the channels of another one; with a tensor of that size joined to it. The
     transposition is layer 2, the concatenation 5."""
     ifm = samples.tensor((1, height, 8, 16))
-    first = samples.conv2d(ifm, 4 * 8, (1, 1))
-    apart = samples.reshape(first.ofm, (1, height, 8, 2, 2, 8))
-    turned = samples.transpose(apart.ofm, (0, 1, 3, 2, 4, 5))
-    image = samples.reshape(turned.ofm, (1, 2 * height, 16, 8))
-    layers, inputs = [first, apart, turned, image], [ifm]
+    layers, inputs = samples.upsampled(ifm, 8, kernel=(1, 1)), [ifm]
     if joined:
         inputs.append(samples.tensor((1, 2 * height, 16, 4)))
         layers.append(samples.conv2d(inputs[1], 8, (3, 3), padding=(1, 1, 1, 1)))
-        layers.append(samples.concat([layers[4].ofm, image.ofm], 3))
+        layers.append(samples.concat([layers[4].ofm, layers[3].ofm], 3))
     layers.append(samples.conv2d(layers[-1].ofm, 8, (3, 3), padding=(1, 1, 1, 1)))
     return graph_of(inputs, layers, [layers[-1].ofm])
 

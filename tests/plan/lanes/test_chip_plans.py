@@ -209,19 +209,13 @@ def layers_of_pixels(draw):
     return graph_of([value], layers, [*outputs, ifms[-1]])
 
 
-def upsampled(samples, ifm, channels, block=(2, 2)):
-    """A transposed convolution, as TFLite has it: a convolution to blocks of pixels, which are put side by side."""
-    convolution = samples.conv2d(ifm, channels * block[0] * block[1], (3, 3), padding=(1, 1, 1, 1))
-    return [convolution, *samples.blocks_apart(convolution.ofm, block)]
-
-
 @pytest.mark.parametrize("block", [(2, 2), (3, 1)], ids=str)
 def test_transposed_convolutions_are_shared(block):
     """Half of the rows each: the stores of the convolution put the pixels side by side."""
     samples = Samples(1)
     value = samples.tensor((1, 16, 16, 32))
-    layers = upsampled(samples, value, 32, block)
-    layers += upsampled(samples, layers[-1].ofm, 16, block)
+    layers = samples.upsampled(value, 32, block)
+    layers += samples.upsampled(layers[-1].ofm, 16, block)
     graph = graph_of([value], layers, [layers[-1].ofm])
     plan = check_on_chip(TWINS, graph)
     assert [part.layers for part in plan.parts] == [tuple(range(8))] * 2

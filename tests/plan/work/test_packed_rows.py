@@ -197,10 +197,10 @@ def test_an_image_that_is_reshaped_stays_as_it_is():
 
 def upsampled(samples, shape=(1, 6, 5, 16), channels=16, by=(2, 2)):
     """A transposed convolution, whose transposition is layer 2, and a window behind it."""
-    first = samples.conv2d(samples.tensor(shape), channels * by[0] * by[1], padding=SAME)
-    moved = samples.blocks_apart(first.ofm, by)
-    last = samples.conv2d(moved[-1].ofm, 8, padding=SAME)
-    return graph_of([first.ifm], [first, *moved, last], [last.ofm])
+    ifm = samples.tensor(shape)
+    layers = samples.upsampled(ifm, channels, by)
+    last = samples.conv2d(layers[-1].ofm, 8, padding=SAME)
+    return graph_of([ifm], [*layers, last], [last.ofm])
 
 
 def test_images_before_and_behind_a_transposition_that_stores_do_are_packed():
