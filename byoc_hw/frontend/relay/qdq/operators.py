@@ -25,7 +25,7 @@ from byoc_hw.frontend.relay.qdq.values import (
     Sum,
     also_named,
 )
-from byoc_hw.frontend.relay.read import padding
+from byoc_hw.frontend.relay.read import padding, reduced_axes
 from byoc_hw.frontend.relay.sources import operator_name, with_span
 from byoc_hw.tensor import Array
 
@@ -266,6 +266,10 @@ def _moved(call: relay.Call, values: Sequence[Quantizable | None]) -> Quantizabl
     build = _same(call)
     if isinstance(value, Sum) and _keeps_last(call, value):
         return replace(value, views=(*value.views, build))
+    return _built(value, build, call)
+
+
+def _built(value: Quantizable, build: Build, call: relay.Call) -> Quantizable:
     stored = value.stored()
     if stored is not None and stored.grid is not None:  # a requantize comes after: it may have less to do there
         return replace(stored, expr=build(stored.expr, stored.grid), span=call.span)
@@ -287,13 +291,32 @@ def _same(call: relay.Call) -> Build:
 
 
 def _weights_moved(call: relay.Call, value: Stored) -> Quantizable | None:
-    """Transposed weights with a scale for each index of an axis; other moves lose that axis."""
-    if operator_name(call) != "transpose":
-        return None
-    rank = len(call.checked_type.shape)
-    axes = [int(axis) % rank for axis in call.attrs.axes or reversed(range(rank))]
-    moved = relay.Call(call.op, [value.expr], call.attrs, None, call.span)
-    return replace(value, expr=moved, axis=axes.index(value.axis))
+    """Weights with a scale for each index of an axis, transposed, or reshaped behind it; other moves lose that axis."""
+    moved = replace(value, expr=relay.Call(call.op, [value.expr], call.attrs, None, call.span))
+    if operator_name(call) == "transpose":
+        rank = len(call.checked_type.shape)
+        axes = [int(axis) % rank for axis in call.attrs.axes or reversed(range(rank))]
+        return replace(moved, axis=axes.index(value.axis))
+    before, after = ([int(extent) for extent in one.checked_type.shape] for one in (call.args[0], call))
+    kept = value.axis + 1
+    if operator_name(call) == "reshape" and before[:kept] == after[:kept]:
+        return moved
+    return None
+
+
+def _max(call: relay.Call, values: Sequence[Quantizable | None]) -> Quantizable | None:
+    """The maximum along axes; over height and width a pooling, whose layout can be converted."""
+    rank, axes = len(call.args[0].checked_type.shape), reduced_axes(call)
+    value = values[0]
+    if value is None or rank != 4 or axes != [2, 3] or (isinstance(value, Stored) and value.scale.ndim):
+        return _moved(call, values)
+    shape = [int(extent) for extent in call.checked_type.shape]
+
+    def build(expr: relay.Expr, grid: Grid) -> relay.Expr:
+        pooled = with_span(relay.nn.global_max_pool2d(expr), call.span)
+        return pooled if len(shape) == rank else with_span(relay.reshape(pooled, shape), call.span)
+
+    return _built(value, build, call)
 
 
 def _resize2d(call: relay.Call, values: Sequence[Quantizable | None]) -> Quantizable | None:
@@ -414,7 +437,7 @@ PRODUCTS = ("nn.conv2d", "nn.conv2d_transpose", "nn.dense", "nn.batch_matmul")
 MOVES = (
     *("reshape", "squeeze", "expand_dims", "nn.batch_flatten", "transpose", "strided_slice", "copy"),
     *("nn.depth_to_space", "nn.space_to_depth", "broadcast_to", "layout_transform"),
-    *("nn.max_pool2d", "nn.global_max_pool2d", "max", "min"),
+    *("nn.max_pool2d", "nn.global_max_pool2d", "min"),
 )
 """The operators that pick among their input's elements."""
 
@@ -433,6 +456,7 @@ RULES: dict[str, _Rule] = {
     "minimum": _minimum,
     "nn.pad": _pad,
     "image.resize2d": _resize2d,
+    "max": _max,
     "mean": _mean,
     "nn.global_avg_pool2d": _global_average,
     "nn.avg_pool2d": _average_pool,
