@@ -249,6 +249,34 @@ class QdqNet:
         """An element-wise function."""
         return self.quantized(self.node(operator, [x.name], **attributes), x.shape, x.spread)
 
+    def prelu(self, x, *slopes):
+        """A leaky relu with one slope for all channels, or one for each."""
+        name = self.constant(np.asarray(slopes, np.float32).reshape(-1, *(1 for _ in x.shape[2:])), "slope")
+        return self.quantized(self.node("PRelu", [x.name, name]), x.shape, x.spread)
+
+    def batch_norm(self, x, act=""):
+        """A batch normalization by itself; its first constant is quantized, as onnxruntime has it."""
+        count = x.shape[1]
+        factor, _ = self.weights((count,), spread=1.0)
+        beta, mean = (self.bias(count, x.spread / 4) for _ in range(2))
+        variance = self.constant(self.rng.uniform(0.5, 1.5, count).astype(np.float32))
+        result = self.node("BatchNormalization", [x.name, factor, beta, mean, variance])
+        return self.activated(result, x.shape, x.spread, act)
+
+    def split(self, x, *sizes):
+        """The channels in parts, each behind a QDQ pair of its own."""
+        names = [self._name("split") for _ in sizes]
+        parts = self.constant(np.asarray(sizes, np.int64))
+        self.nodes.append(helper.make_node("Split", [x.name, parts], names, f"/{names[0]}", axis=1))
+        shapes = [(x.shape[0], size, *x.shape[2:]) for size in sizes]
+        return [self.quantized(name, shape, x.spread) for name, shape in zip(names, shapes, strict=True)]
+
+    def depth_to_space(self, x, block, mode="CRD"):
+        """Channels as pixels, without a QDQ pair of their own."""
+        batch, channels, height, width = x.shape
+        shape = (batch, channels // block**2, height * block, width * block)
+        return replace(x, name=self.node("DepthToSpace", [x.name], blocksize=block, mode=mode), shape=shape)
+
     def resize(self, x, factor=2, mode="nearest"):
         """Larger height and width, with its input's scale."""
         attributes = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}

@@ -25,6 +25,7 @@ REFUSED = {
     "mobilenet": {},
     "keywords": {"softmax": [NO_TFLITE]},
     "signals": {},
+    "shuffled": {},
     "inception": {},
     "unet": {},
     "attention": {"softmax": [NO_TFLITE]},
@@ -35,6 +36,7 @@ CASES = [
     ("mobilenet", "int8"),
     ("inception", "int8"),
     ("signals", "int8"),
+    ("shuffled", "int8"),
     *((name, "uint8") for name in NETWORKS if name != "mobilenet"),
 ]
 """Of the other type they are TFLite files in `test_tflite_networks.py`, or run below."""

@@ -120,12 +120,22 @@ _OF_A_CONVOLUTION = (
 # ---------------------------------------------------------------- after the conversion
 
 
+_LAYOUTS: dict[tuple[int, ...], tuple[str, str]] = {
+    (0, 2, 3, 1): ("NCHW", "NHWC"),
+    (0, 3, 1, 2): ("NHWC", "NCHW"),
+}
+"""The layouts that a model's own transpositions change."""
+
+
 def _tidied(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:
     """Moves layout_transforms out of composites, and cancels inverse pairs."""
     name = operator_name(call)
     if name == "qnn.conv2d" and call.attrs.groups == 1 and str(call.attrs.kernel_layout) == "HWOI":
         # Of one channel and one filter: the same weights, and TVM has no such convolution in HWOI.
         return with_span(_convolution(call, arguments, kernel_layout="HWIO"), call.span)
+    if name == "transpose" and (layouts := _LAYOUTS.get(read.transposed_axes(call))) is not None:
+        call = with_span(relay.layout_transform(arguments[0], *layouts), call.span)
+        name = "layout_transform"
     if name == "layout_transform":
         return _tidied_transform(call, arguments[0])
     if name == "mean" and read.layout_of(call) == "NCHW":

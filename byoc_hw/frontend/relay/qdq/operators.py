@@ -127,6 +127,52 @@ def _product(left: Stored, right: Stored) -> Array:
     return np.asarray(np.multiply(left.scale, right.scale, dtype=np.float32))
 
 
+def _batch_norm(call: relay.Call, values: Sequence[Quantizable | None]) -> list[Quantizable | None] | None:
+    """A batch normalization of an image that no convolution in front of it takes: a depthwise convolution of 1 x 1.
+
+    Its weights are 127 or -127, with a scale for each channel. Of its results the first alone has an integer form.
+    """
+    stored, axis = None if values[0] is None else values[0].stored(), int(call.attrs.axis)
+    numbers = [real_numbers(*pair) for pair in zip(values[1:], call.args[1:], strict=True)]
+    if stored is None or stored.grid is None or stored.dtype not in _BYTES or any(one is None for one in numbers):
+        return None
+    shape = [int(extent) for extent in call.args[0].checked_type.shape]
+    if len(shape) != 4 or axis not in (1, 3):
+        return None
+    gamma, beta, mean, variance = (one for one in numbers if one is not None)
+    factor = (gamma if bool(call.attrs.scale) else 1.0) / np.sqrt(variance + float(call.attrs.epsilon))
+    rest = (beta if bool(call.attrs.center) else 0.0) - mean * factor
+    real = np.maximum(np.abs(factor) / 127, np.abs(rest) / (float(stored.scale) * _LARGEST_BIAS))
+    scale = np.where(real > 0, real, 1).astype(np.float32)
+    weights, channels = np.rint(factor / scale).astype(np.int8), shape[axis]
+    layout, kernel, extents = ("NCHW", "OIHW", (-1, 1, 1, 1)) if axis == 1 else ("NHWC", "HWOI", (1, 1, -1, 1))
+    right = Stored(relay.const(weights.reshape(extents), "int8"), scale, 0, "int8", kernel.index("O"))
+    conv = relay.qnn.op.conv2d(
+        *_with_grids(stored, right),
+        kernel_size=(1, 1),
+        channels=channels,
+        groups=channels,
+        data_layout=layout,
+        kernel_layout=kernel if channels > 1 else kernel.replace("HWOI", "HWIO"),
+        out_dtype="int32",
+    )
+    total = Sum(with_span(conv, call.span), _product(stored, right), axis)
+    bias = relay.const(np.rint(rest / total.scale.astype(np.float64)).astype(np.int32), "int32")
+    return [replace(total, expr=with_span(relay.nn.bias_add(total.expr, bias, axis), call.span)), None, None]
+
+
+_LARGEST_BIAS = 1 << 30
+
+
+def real_numbers(value: Quantizable | None, expr: relay.Expr) -> Array | None:
+    """The real numbers of a constant, quantized or not; None for what is none."""
+    if isinstance(expr, relay.Constant):
+        return np.asarray(expr.data.numpy(), np.float64)
+    if isinstance(value, Stored) and isinstance(value.expr, relay.Constant):
+        return np.asarray((value.expr.data.numpy().astype(np.float64) - value.zero_point) * value.scale, np.float64)
+    return None
+
+
 # ---------------------------------------------------------------- sums with a bias, sums of two
 
 
@@ -319,6 +365,27 @@ def _max(call: relay.Call, values: Sequence[Quantizable | None]) -> Quantizable 
     return _built(value, build, call)
 
 
+def _split(call: relay.Call, values: Sequence[Quantizable | None]) -> list[Quantizable | None] | None:
+    """The parts of a split value, each a slice."""
+    (value,) = values
+    if value is None or (isinstance(value, Stored) and value.scale.ndim):
+        return None
+    shape = [int(extent) for extent in call.args[0].checked_type.shape]
+    axis = int(call.attrs.axis) % len(shape)
+    parts: list[Quantizable | None] = []
+    start = 0
+    for part in call.checked_type.fields:
+        begin, end = [0] * len(shape), list(shape)
+        begin[axis], end[axis] = start, start + int(part.shape[axis])
+        parts.append(_built(value, partial(_sliced, begin, end, call.span), call))
+        start = end[axis]
+    return parts
+
+
+def _sliced(begin: list[int], end: list[int], span: object, expr: relay.Expr, grid: Grid) -> relay.Expr:
+    return with_span(relay.strided_slice(expr, begin, end), span)
+
+
 def _resize2d(call: relay.Call, values: Sequence[Quantizable | None]) -> Quantizable | None:
     return _moved(call, values) if str(call.attrs.method) == "nearest_neighbor" else None
 
@@ -360,6 +427,28 @@ def concatenated(call: relay.Call, values: Sequence[Quantizable | None]) -> Quan
         return with_span(whole, call.span)
 
     return Joined(parts, together, join)
+
+
+# ---------------------------------------------------------------- functions of one value, by channel
+
+
+def _prelu(call: relay.Call, values: Sequence[Quantizable | None]) -> Quantizable | None:
+    """A slope for each channel of an image in NCHW: in NHWC, where a table for each channel has its form."""
+    stored, slopes = None if values[0] is None else values[0].stored(), real_numbers(values[1], call.args[1])
+    source = None if stored is None else stored.grid
+    if stored is None or source is None or slopes is None:
+        return None
+    if len(call.checked_type.shape) != 4 or int(call.attrs.axis) != 1:
+        return None
+
+    def compute(grid: Grid) -> relay.Expr:
+        last = with_span(relay.transpose(stored.expr, (0, 2, 3, 1)), call.span)
+        real = with_span(relay.qnn.op.dequantize(last, *source.constants, out_dtype="float32"), call.span)
+        result = with_span(relay.nn.prelu(real, relay.const(slopes.astype(np.float32)), axis=3), call.span)
+        levels = with_span(relay.qnn.op.quantize(result, *grid.constants, out_dtype=grid.dtype), call.span)
+        return with_span(relay.transpose(levels, (0, 3, 1, 2)), call.span)
+
+    return Computed(compute)
 
 
 # ---------------------------------------------------------------- averages
@@ -435,13 +524,14 @@ PRODUCTS = ("nn.conv2d", "nn.conv2d_transpose", "nn.dense", "nn.batch_matmul")
 """The operators that sum products: those that a model is quantized for."""
 
 MOVES = (
-    *("reshape", "squeeze", "expand_dims", "nn.batch_flatten", "transpose", "strided_slice", "copy"),
+    *("reshape", "squeeze", "expand_dims", "nn.batch_flatten", "transpose", "strided_slice", "image.resize2d"),
     *("nn.depth_to_space", "nn.space_to_depth", "broadcast_to", "layout_transform"),
-    *("nn.max_pool2d", "nn.global_max_pool2d", "min"),
+    *("nn.max_pool2d", "nn.global_max_pool2d", "max", "min"),
 )
-"""The operators that pick among their input's elements."""
+"""The operators that pick among their input's elements. A resize does so in part, and then has a rule."""
 
 RULES: dict[str, _Rule] = {
+    **dict.fromkeys(MOVES, _moved),
     "nn.conv2d": _conv2d,
     "nn.conv2d_transpose": _conv2d_transpose,
     "nn.dense": _dense,
@@ -452,6 +542,7 @@ RULES: dict[str, _Rule] = {
     "multiply": partial(_pairwise, relay.qnn.op.mul),
     "nn.relu": _relu,
     "clip": _clip,
+    "nn.prelu": _prelu,
     "maximum": _maximum,
     "minimum": _minimum,
     "nn.pad": _pad,
@@ -460,5 +551,7 @@ RULES: dict[str, _Rule] = {
     "mean": _mean,
     "nn.global_avg_pool2d": _global_average,
     "nn.avg_pool2d": _average_pool,
-    **dict.fromkeys(MOVES, _moved),
 }
+
+WITH_PARTS = {"split": _split, "nn.batch_norm": _batch_norm}
+"""Operators of several results: the value of each, None for one without an integer form."""
