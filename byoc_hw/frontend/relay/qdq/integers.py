@@ -14,7 +14,8 @@ import tvm
 from tvm import relay
 
 from byoc_hw.frontend.relay.compose import called_with
-from byoc_hw.frontend.relay.qdq.operators import MOVES, PRODUCTS, RULES, WITH_PARTS, concatenated, real_numbers
+from byoc_hw.frontend.relay.qdq.operators import MOVES, PRODUCTS, RULES, WITH_PARTS, concatenated
+from byoc_hw.frontend.relay.qdq.product_sums import real_numbers
 from byoc_hw.frontend.relay.qdq.values import Grid, Quantizable, Stored
 from byoc_hw.frontend.relay.sources import calls_in_order, operands_of, operator_name, with_span
 from byoc_hw.tensor import Array
