@@ -17,6 +17,7 @@ import onnx
 from onnx import helper, numpy_helper, shape_inference
 
 from byoc_hw.errors import InvalidInput
+from byoc_hw.frontend.onnx_lines import with_planes
 from byoc_hw.tensor import Array
 
 OPSET = 17
@@ -52,10 +53,13 @@ _FOUR_BITS = {onnx.TensorProto.INT4: np.int8, onnx.TensorProto.UINT4: np.uint8}
 
 @dataclass
 class _Graph:
-    """A graph in the making: nodes so far, constants by name, known shapes by name; what its own names begin with."""
+    """A graph in the making: nodes so far, constants by name, known shapes and types by name; what its own names begin
+    with."""
 
     constants: dict[str, Array]
-    shapes: Mapping[str, tuple[int, ...]]
+    shapes: dict[str, tuple[int, ...]]
+    types: Mapping[str, Any]
+    opset: int
     own: str
     nodes: list[Any] = field(default_factory=list)
     count: int = 0
@@ -106,18 +110,20 @@ def importable_form(model: Any) -> Any:
             raise InvalidInput(
                 f"{node_text(node)}: constants of 4 bits are read by DequantizeLinear alone: got {found}"
             )
-    model = _rewritten(model, _QUANTIZED, opset, "byoc_hw_float")
+    model, _ = _rewritten(model, _QUANTIZED, opset, "byoc_hw_float")
     try:
         model = shape_inference.infer_shapes(model, data_prop=True)
     except Exception as error:  # onnx's own, where shapes do not agree
         raise InvalidInput(f"shapes of the model agree: {str(error).strip()}") from error
-    return _rewritten(model, _PLAIN, min(opset, OPSET), "byoc_hw_plain")
+    return with_planes(*_rewritten(model, _PLAIN, min(opset, OPSET), "byoc_hw_plain"))
 
 
-def _rewritten(model: Any, forms: Mapping[str, Callable[[_Graph, Any], None]], opset: int, own: str) -> Any:
-    """The model with each node replaced by what its form makes of it."""
+def _rewritten(
+    model: Any, forms: Mapping[str, Callable[[_Graph, Any], None]], opset: int, own: str
+) -> tuple[Any, Mapping[str, tuple[int, ...]]]:
+    """The model with each node replaced by what its form makes of it, and the shapes that are known."""
     constants = {tensor.name: _array(tensor) for tensor in model.graph.initializer}
-    graph = _Graph(constants, dict(_shapes(model.graph)), own)
+    graph = _Graph(constants, dict(_shapes(model.graph)), dict(_types(model.graph)), opset, own)
     for node in model.graph.node:
         if node.op_type == "Constant" and node.attribute[0].name == "value":
             constants[node.output[0]] = numpy_helper.to_array(node.attribute[0].t)
@@ -129,7 +135,9 @@ def _rewritten(model: Any, forms: Mapping[str, Callable[[_Graph, Any], None]], o
         del part[:]
         part.extend(content)
     opsets = [helper.make_opsetid("", opset)]
-    return helper.make_model(made, opset_imports=opsets, ir_version=min(model.ir_version, 8))
+    made_model = helper.make_model(made, opset_imports=opsets, ir_version=min(model.ir_version, 8))
+    shapes = {name: array.shape for name, array in graph.constants.items()}
+    return made_model, {**graph.shapes, **shapes}
 
 
 def _array(tensor: Any) -> Array:
@@ -151,6 +159,11 @@ def _shapes(graph: Any) -> Iterator[tuple[str, tuple[int, ...]]]:
             yield info.name, tuple(extents)
     for tensor in graph.initializer:
         yield tensor.name, tuple(tensor.dims)
+
+
+def _types(graph: Any) -> Iterator[tuple[str, Any]]:
+    for info in (*graph.input, *graph.value_info):
+        yield info.name, helper.tensor_dtype_to_np_dtype(info.type.tensor_type.elem_type)
 
 
 def _check(node: Any, opset: int) -> None:
@@ -227,6 +240,47 @@ def _split(graph: _Graph, node: Any) -> None:
     graph.nodes.append(
         helper.make_node("Split", [node.input[0], graph.constant(sizes)], node.output, node.name, axis=axis)
     )
+
+
+def _gather(graph: _Graph, node: Any) -> None:
+    """A gather at indices from 0: TVM's importer takes the first element for those that count from the end. At one
+    constant index it is a slice."""
+    data, indices = node.input
+    shape = graph.shapes.get(data)
+    if shape is None or graph.opset < _WITH_MOD:
+        _as_it_is(graph, node)
+        return
+    axis = attributes_of(node).get("axis", 0) % len(shape)
+    if indices in graph.constants:
+        _gather_at(graph, node, graph.constants[indices], axis)
+    elif indices in graph.types:
+        extent = graph.constant(np.asarray(shape[axis], graph.types[indices]))
+        counted = graph.node(node, "Mod", [indices, extent])
+        graph.node(node, "Gather", [data, counted], node.output[0], axis=axis)
+    else:
+        _as_it_is(graph, node)
+
+
+_WITH_MOD = 10
+"""The opset from which on there is Mod, and Slice has inputs."""
+
+
+def _gather_at(graph: _Graph, node: Any, indices: Array, axis: int) -> None:
+    data, shape = node.input[0], graph.shapes[node.input[0]]
+    extent = shape[axis]
+    outside = indices[(indices < -extent) | (indices >= extent)]
+    if outside.size:
+        raise InvalidInput(f"{node_text(node)}: indices are from {-extent} to {extent - 1}: got {outside.flat[0]}")
+    places = np.asarray(indices % extent)
+    if places.size != 1 or len(shape) < 2 or data in graph.constants:
+        graph.node(node, "Gather", [data, graph.constant(places)], node.output[0], axis=axis)
+        return
+    place = int(places.flat[0])
+    numbers = (graph.constant(np.asarray([one], np.int64)) for one in (place, place + 1, axis))
+    cut = graph.node(node, "Slice", [data, *numbers])
+    graph.shapes[cut] = (*shape[:axis], 1, *shape[axis + 1 :])
+    whole = (*shape[:axis], *places.shape, *shape[axis + 1 :])
+    graph.node(node, "Reshape", [cut, graph.constant(np.asarray(whole, np.int64))], node.output[0])
 
 
 def _with_known_inputs(count: int) -> Callable[[_Graph, Any], None]:
@@ -382,6 +436,7 @@ _QUANTIZED: dict[str, Callable[[_Graph, Any], None]] = {
 }
 
 _PLAIN: dict[str, Callable[[_Graph, Any], None]] = {
+    "Gather": _gather,
     "MatMul": _matmul,
     "Split": _split,
     "Pad": _with_known_inputs(3),
