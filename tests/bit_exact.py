@@ -50,6 +50,7 @@ def assert_equals_tvm(project, partitioned, mod, inputs, cflags="-O1", params=No
     planned = {f"{graph.name}:{layer.name}" for graph in region_graphs(partitioned).values() for layer in graph.layers}
     results = project.run_batch(inputs, trace=True, toolchain=byoc_hw.Toolchain(cflags=cflags))
     numbers, wanted = layer_numbers(project), []
+    axes = {layer["id"]: layer["axes"] for layer in project.layers if "axes" in layer}
     for arrays, result in zip(inputs, results, strict=True):
         assert (result.cycles.total if result.cycles else 0) == project.schedule.cycles
         outputs, layers = expected.run(arrays)
@@ -61,7 +62,8 @@ def assert_equals_tvm(project, partitioned, mod, inputs, cflags="-O1", params=No
                 continue
             assert numbers[name] in result.trace, f"{name} is not in the trace"
             found = np.frombuffer(result.trace[numbers[name]], want.dtype)
-            np.testing.assert_array_equal(found, want.ravel(), err_msg=name)
+            as_it_lies = want.transpose(axes[numbers[name]]) if numbers[name] in axes else want
+            np.testing.assert_array_equal(found, as_it_lies.ravel(), err_msg=name)
         wanted.append(outputs)
     return wanted
 

@@ -314,6 +314,33 @@ def test_what_copies_transpose_is_not_stored_in_yet_another_order():
         lay_out_region(graph, accelerator(), choices)
 
 
+TURNS = [(0, 3, 1, 2), (0, 2, 3, 1), (0, 2, 1, 3)]
+
+
+def turned_at_the_end(*turns):
+    """A convolution, and transpositions of its image up to the output of the region."""
+    samples = Samples()
+    layers = [samples.conv2d(samples.tensor((1, 6, 4, 8)), 5, (3, 3), padding=(1, 1, 1, 1))]
+    for axes in turns:
+        layers.append(samples.transpose(layers[-1].ofm, axes))
+    return graph_of([layers[0].ifm], layers, [layers[-1].ofm])
+
+
+@pytest.mark.parametrize("last", TURNS)
+@pytest.mark.parametrize("first", TURNS)
+def test_an_output_is_turned_twice(first, last):
+    check(turned_at_the_end(first, last), accelerator())
+    check(turned_at_the_end(first, last, first), accelerator(activations=700))
+
+
+def test_what_is_stored_in_another_order_is_not_copied_in_yet_another_one():
+    graph = turned_at_the_end(*TURNS[:2])
+    swapped = (False,) * len(map_layers(graph, accelerator()).swapped)
+    choices = Choices(swapped, (Group(1),) * 3, (None,) * 3, copies_transpose=True, stored=frozenset({1}))
+    with pytest.raises(PlanError, match=f"{graph.layers[2].name}: what is put together is stored in its own order"):
+        lay_out_region(graph, accelerator(), choices)
+
+
 def test_an_input_of_the_region_is_copied_into_a_concatenation():
     graph = joined_with_its_input()
     check(graph, accelerator())

@@ -57,6 +57,9 @@ def storages(graph: Graph, mapping: Mapping, lies: Lies = NOWHERE_ELSE) -> Stora
                 assert source is not None, "it is a transposition of an input"
                 storage(layer.ofm, mapped.ofm).source = Argument(source.index, _read_strides(layer))
             else:
+                if of[layer.ifm].parts:
+                    turning = _placing(graph, mapping, layer.ifm, of)
+                    raise NotInPlace(turning, f"{layer.name}: what is put together is stored in its own order")
                 of[layer.ofm] = of[mapped.ofm] = of[layer.ifm]
                 outputs[layer.ofm] = _written_strides(layer, of[layer.ifm])
         elif index in mapping.placed and isinstance(layer, Slice):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 from byoc_hw.accelerator import Accelerator
@@ -53,15 +53,29 @@ def _stride(first: Copy, second: Copy, distance: int, name: str) -> int | None:
 
 def _both(one: Op, other: Op, step: Copy, accelerator: Accelerator) -> Op:
     cycles = copy_cycles(step.nbytes, step.rows, accelerator)
-    return replace(one, step=step, accesses=_together(one.accesses, other.accesses), cycles=cycles)
+    return replace(one, step=step, accesses=_together(one, other), cycles=cycles)
 
 
-def _together(some: Sequence[Access], others: Sequence[Access]) -> tuple[Access, ...]:
-    """The accesses of two copies between the same places: one for each place, but where a copy has one for each row."""
-    places = [[access.place for access in accesses] for accesses in (some, others)]
-    if places[0] != places[1] or len(set(places[0])) < len(some):
-        return (*some, *others)
-    return tuple(one._replace(stop=other.stop) for one, other in zip(some, others, strict=True))
+def _together(one: Op, other: Op) -> tuple[Access, ...]:
+    """The accesses of two copies between the same places: one for each place, or one for each row where a copy has."""
+    places = [[access.place for access in op.accesses] for op in (one, other)]
+    if places[0] != places[1] or len(set(places[0])) < len(places[0]):
+        return (*_by_row(one), *_by_row(other))
+    return tuple(some._replace(stop=others.stop) for some, others in zip(one.accesses, other.accesses, strict=True))
+
+
+def _by_row(op: Op) -> Iterator[Access]:
+    """The accesses of a copy, one for each of its rows."""
+    step = op.step
+    assert isinstance(step, Copy)
+    for access in op.accesses:
+        if sum(one.place is access.place for one in op.accesses) > 1:
+            yield access
+            continue
+        stride = step.target_stride if access.writes else step.source_stride
+        for row in range(step.rows):
+            start = access.start + row * stride
+            yield access._replace(start=start, stop=start + step.nbytes)
 
 
 def loads_weights(op: Op) -> bool:
