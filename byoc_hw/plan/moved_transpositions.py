@@ -196,10 +196,11 @@ class Forms:
             for form in self._candidates(index, best):
                 if form == self.form(self.graph.layers[index].ofm, best):
                     continue
-                state = {**best, **self._spread(index, form)}
-                if state not in tried:
-                    tried.append(state)
-                    best = self._fewer(best, self._improved(state))
+                for beside in (False, True):
+                    state = {**best, **self._spread(index, form, beside)}
+                    if state not in tried:
+                        tried.append(state)
+                        best = self._fewer(best, self._improved(state))
         return {index: form for index, form in best.items() if not _is_same(form)}
 
     def _fewer(self, one: dict[int, Permutation], other: dict[int, Permutation]) -> dict[int, Permutation]:
@@ -234,46 +235,55 @@ class Forms:
         layer = self.graph.layers[index]
         yield _same(layer.ofm.shape)
         for number, one in enumerate(self.inputs(index)):
-            yield from self._taken(index, number, self.form(one.root, chosen))
+            taken = self._taken(index, number, self.form(one.root, chosen))
+            if taken is not None:
+                yield taken
         for reader, number in self._readers.get(layer.ofm, ()):
             tensor = self.graph.layers[reader].inputs[number]
             form = _form_of_input(self.graph.layers[reader], number, chosen[reader]) if reader in chosen else None
-            yield from self._given(index, tensor, form or _same(tensor.shape))
+            given = self._given(index, tensor, form or _same(tensor.shape))
+            if given is not None:
+                yield given
 
-    def _taken(self, index: int, number: int, form: Permutation) -> Iterator[Permutation]:
+    def _taken(self, index: int, number: int, form: Permutation) -> Permutation | None:
         """The form in which a layer takes a tensor in some form without a transposition, if there is one."""
         there = _then(_inverse(self.inputs(index)[number].path), form)
-        found = None if there is None else _form_for_input(self.graph.layers[index], number, there)
-        if found is not None:
-            yield found
+        return None if there is None else _form_for_input(self.graph.layers[index], number, there)
 
-    def _given(self, index: int, tensor: Tensor, form: Permutation) -> Iterator[Permutation]:
+    def _given(self, index: int, tensor: Tensor, form: Permutation) -> Permutation | None:
         """The form in which a layer makes a tensor that is read in some form without a transposition, if there is
         one."""
         found = _then(self.read(tensor).path, form)
-        if found is not None and _allows(self.graph.layers[index], found):
-            yield found
+        return found if found is not None and _allows(self.graph.layers[index], found) else None
 
-    def _spread(self, index: int, form: Permutation) -> dict[int, Permutation]:
-        """The forms of a layer, and of all that hang together with it so that nothing is transposed between them."""
+    def _spread(self, index: int, form: Permutation, beside: bool) -> dict[int, Permutation]:
+        """The forms of a layer, and of all that hang together with it so that nothing is transposed between them; with
+        `beside` also of those that read the same, so that it is transposed once for all."""
         found, left = {index: form}, [index]
         while left:
             one = left.pop()
-            layer = self.graph.layers[one]
-            near = list[tuple[int, Iterator[Permutation]]]()
-            for reader, number in self._readers.get(layer.ofm, ()):
-                near.append((reader, self._taken(reader, number, found[one])))
-            for number, read in enumerate(self.inputs(one)):
-                wanted = _form_of_input(layer, number, found[one])
-                if wanted is not None:
-                    made = self.graph.made.get(read.root, -1)
-                    near.append((made, self._given(made, layer.inputs[number], wanted)))
-            for other, forms in near:
-                if other in self._free and other not in found:
-                    for taken in forms:
-                        found[other] = taken
-                        left.append(other)
+            for other, near in self._near(one, found[one], beside):
+                if near is not None and other not in found:
+                    found[other] = near
+                    left.append(other)
         return found
+
+    def _near(self, index: int, form: Permutation, beside: bool) -> Iterator[tuple[int, Permutation | None]]:
+        """The free layers that read what a layer makes, make what it reads, or read the same, with their forms."""
+        layer = self.graph.layers[index]
+        for reader, number in self._readers.get(layer.ofm, ()):
+            if reader in self._free:
+                yield reader, self._taken(reader, number, form)
+        for number, read in enumerate(self.inputs(index)):
+            wanted = _form_of_input(layer, number, form)
+            if wanted is None:
+                continue
+            made = self.graph.made.get(read.root, -1)
+            if made in self._free:
+                yield made, self._given(made, layer.inputs[number], wanted)
+            for other, place in self._readers[read.root] if beside else ():
+                if other in self._free and self.inputs(other)[place].path == read.path:
+                    yield other, _form_for_input(self.graph.layers[other], place, wanted)
 
     def _improved(self, chosen: dict[int, Permutation]) -> dict[int, Permutation]:
         """A choice, as long as another form of a single layer takes fewer cycles."""

@@ -116,6 +116,20 @@ def test_channels_that_are_shuffled_in_nchw_are_shuffled_in_nhwc():
     assert found.layers[3].ifm.shape == (36, 2, 4)
 
 
+def test_halves_of_shuffled_channels_are_transposed_once_for_both():
+    """Each half by itself would take a transposition more."""
+    one = Images()
+    samples = one.samples
+    joined = one.add(samples.concat([one.branch(4), one.branch(4)], 1))
+    apart = one.add(samples.reshape(joined, (1, 2, 4, 6, 6)))
+    image = one.add(samples.reshape(one.turned(apart, (0, 2, 1, 3, 4)), (1, 8, 6, 6)))
+    halves = [one.add(samples.slice(image, (0, first, 0, 0), (1, 4, 6, 6), (1,) * 4)) for first in (0, 4)]
+    last = one.add(samples.lookup(halves[0]))
+    found = moved(one.graph(one.end(halves[1]), one.end(last)))
+    assert kinds(found).count("transpose") == 1
+    assert [layer.begin for layer in found.layers if layer.kind == "slice"] == [(0, 0, 0, 0), (0, 0, 0, 4)]
+
+
 def test_two_tables_that_are_equal_are_one():
     one = Images()
     value = one.conv(one.ifm)
