@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from byoc_hw.graph import (
     Reshape,
     Slice,
     Transpose,
+    Weighted,
 )
 from byoc_hw.names import distinct
 from byoc_hw.tensor import Array, Quantization, Tensor
@@ -185,9 +186,9 @@ class _Rewritten:
             case Slice() if _is_of_channels(layer):
                 self._cut(layer, one)
             case Conv2d() if layer.groups == 1:
-                self._append(_summing(layer, one.order), [self._together(one)], layer.ofm)
+                self._append(reading_in_order(layer, one.order), [self._together(one)], layer.ofm)
             case Dense():
-                self._append(_summing(layer, one.order), [self._together(one)], layer.ofm)
+                self._append(reading_in_order(layer, one.order), [self._together(one)], layer.ofm)
             case DepthwiseConv2d() | Pool2d() | Lookup():
                 self._by_channel(layer, one)
             case Reshape() if layer.ofm.shape[-1] == layer.ifm.shape[-1]:
@@ -296,21 +297,30 @@ def _is_of_channels(layer: Slice) -> bool:
     return same and not any(layer.begin[:-1]) and set(layer.steps) == {1}
 
 
-def _summing(layer: Conv2d | Dense, order: Array) -> Conv2d | Dense:
-    """A layer that sums over its input channels in another order."""
+def reading_in_order(layer: Conv2d | Dense, order: Array) -> Conv2d | Dense:
+    """A layer that sums over its input channels in another order: the first one is the model's `order[0]`."""
     weights = layer.weights
     assert weights.data is not None, "weights are constant"
     return replace(layer, weights=replace(weights, data=np.ascontiguousarray(weights.data[..., order])))
 
 
+def making_in_order(layer: Conv2d | Dense, order: Array) -> Conv2d | Dense:
+    """A layer that makes its output channels in another order: the first one is the model's `order[0]`."""
+    return replace(layer, **_by_output(layer, order))
+
+
 def _each_by_itself(layer: DepthwiseConv2d, order: Array) -> DepthwiseConv2d:
     """A depthwise convolution of channels in another order."""
-    return replace(
-        layer,
-        weights=_reordered(layer.weights, order),
-        bias=None if layer.bias is None else _reordered(layer.bias, order),
-        accumulator=_quantization(layer.accumulator, order),
-    )
+    return replace(layer, **_by_output(layer, order))
+
+
+def _by_output(layer: Weighted, order: Array) -> dict[str, Any]:
+    """What a layer has for each output channel, in another order."""
+    return {
+        "weights": _reordered(layer.weights, order),
+        "bias": None if layer.bias is None else _reordered(layer.bias, order),
+        "accumulator": _quantization(layer.accumulator, order),
+    }
 
 
 def _reordered(tensor: Tensor, order: Array) -> Tensor:

@@ -9,7 +9,9 @@
 The table and the concatenation may as well be of tensors in NHWC, and no byte is reordered. A tensor's form says in
 which order its elements lie: a permutation of those of the model's tensor. Element-wise layers take any form, layers
 along dimensions those that keep dimensions whole. All layers that hang together get the forms in which the fewest
-cycles go into transpositions between them, and between them and the others.
+cycles go into transpositions between them, and between them and the others. What reorders the channels of each pixel
+by itself, as a flattening in front of a dense layer does those of its only one, is taken up by the weights of the
+layer that reads or makes them.
 """
 
 from __future__ import annotations
@@ -18,19 +20,33 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from math import inf, prod
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 import numpy as np
 
 from byoc_hw.accelerator import Accelerator
-from byoc_hw.graph import BasePairwise, Concat, Graph, Layer, Lookup, Pad, Reshape, Slice, Softmax, Transpose
+from byoc_hw.graph import (
+    BasePairwise,
+    Concat,
+    Conv2d,
+    Dense,
+    Graph,
+    Layer,
+    Lookup,
+    Pad,
+    Reshape,
+    Slice,
+    Softmax,
+    Transpose,
+)
 from byoc_hw.names import distinct
 from byoc_hw.plan.array.cost import copy_cycles
 from byoc_hw.plan.array.permuting import permuting_copies
 from byoc_hw.plan.array.spread import stored_cycles
 from byoc_hw.plan.array.transfers import Permutation, canonical
 from byoc_hw.plan.array.window import extents
-from byoc_hw.tensor import Quantization, Tensor
+from byoc_hw.plan.channel_orders import making_in_order, reading_in_order
+from byoc_hw.tensor import Array, Quantization, Tensor
 
 Axes = tuple[int, ...]
 """By dimension of a tensor as it lies: the dimension of the model's tensor that it is."""
@@ -72,7 +88,7 @@ def with_moved_transpositions(
         return graph
     forms = Forms(graph, accelerator)
     chosen = forms.best()
-    if not chosen and not forms.has_idle_ways():
+    if not chosen and not forms.saves_ways():
         return graph
     found = Rewritten(forms, chosen).graph()
     known = {id(layer) for layer in graph.layers}
@@ -164,8 +180,11 @@ class Forms:
         moves = any(isinstance(self.graph.layers[index], Transpose) for index in one.moves)
         return moves and _is_same(one.path)
 
-    def has_idle_ways(self) -> bool:
-        return any(map(self.is_idle, self._reads.values()))
+    def saves_ways(self) -> bool:
+        """Whether ways of the model are none: all elements stay where they are, or weights take up their order."""
+        readers = [one for readers in self._readers.values() for one in readers]
+        orders = (self.order_taken_up(*one, {}) for one in readers)
+        return any(map(self.is_idle, self._reads.values())) or any(order is not None for order in orders)
 
     def inputs(self, index: int) -> list[Read]:
         """What a layer reads; nothing for one that is part of a way."""
@@ -181,6 +200,14 @@ class Forms:
         layer, one = self.graph.layers[index], self.inputs(index)[number]
         form = _form_of_input(layer, number, chosen[index]) if index in chosen else _same(layer.inputs[number].shape)
         return None if form is None else self.needed(one, form, chosen)
+
+    def order_taken_up(self, index: int, number: int, chosen: Mapping[int, Permutation]) -> Array | None:
+        """The order of input channels that the weights of a layer can take up in place of a transposition: that of
+        those it needs among those it reads; None where it cannot, or nothing is transposed."""
+        layer, moved = self.graph.layers[index], self.need(index, number, chosen)
+        if not _has_weights(layer) or moved is None or _is_same(moved.reordered):
+            return None
+        return _order_of_channels(moved.reordered, layer.ifm.shape[-1])
 
     def needed(self, one: Read, form: Permutation, chosen: Mapping[int, Permutation]) -> Reordered | None:
         """How a tensor as it lies has to be reordered for what reads it in a form."""
@@ -217,7 +244,8 @@ class Forms:
 
     def _cycles_from(self, root: Tensor, chosen: Mapping[int, Permutation]) -> float:
         """Of the DMA, for the transpositions of one tensor."""
-        read = {self.need(index, number, chosen) for index, number in self._readers.get(root, ())}
+        readers = self._readers.get(root, ())
+        read = {self.need(*one, chosen) for one in readers if self.order_taken_up(*one, chosen) is None}
         ends = {self.needed(self.read(tensor), _same(tensor.shape), chosen) for tensor in self._outputs.get(root, ())}
         inside = sum(self._transposing(moved, root in self.graph.inputs) for moved in read)
         return inside + sum(self._transposing(moved, True) for moved in ends - read)
@@ -319,8 +347,23 @@ class Forms:
 
 
 def _is_free(layer: Layer) -> bool:
-    kinds = isinstance(layer, Lookup | BasePairwise | Softmax | Concat | Slice | Pad)
+    kinds = isinstance(layer, Lookup | BasePairwise | Softmax | Concat | Slice | Pad) or _has_weights(layer)
     return kinds and all(tensor.bytes_of(1) == 1 for tensor in (*layer.inputs, layer.ofm))
+
+
+def _has_weights(layer: Layer) -> TypeGuard[Conv2d | Dense]:
+    """Whether a layer sums over all its input channels: its weights can be in any order of them."""
+    return isinstance(layer, Dense) or (isinstance(layer, Conv2d) and layer.groups == 1)
+
+
+def _order_of_channels(form: Permutation, channels: int) -> Array | None:
+    """Which channel the first one is, and so on, where so many channels of each pixel are reordered alike; None where
+    anything else is."""
+    inside = prod(form.shape[1:]) if form.axes[0] == 0 else prod(form.shape)
+    if channels % inside:
+        return None
+    order: Array = np.arange(prod(form.shape)).reshape(form.shape).transpose(form.axes).reshape(-1)[:channels]
+    return order
 
 
 def _is_of_rows(layer: Layer) -> bool:
@@ -338,6 +381,8 @@ def _is_of_rows(layer: Layer) -> bool:
 
 def _allows(layer: Layer, form: Permutation) -> bool:
     """Whether a layer can make its output in a form."""
+    if _has_weights(layer):
+        return _order_of_channels(form, layer.out_channels) is not None
     if isinstance(layer, Concat | Slice | Pad):
         return _axes(form, layer.ofm.shape) is not None
     if not _is_of_rows(layer) or layer.ofm.shape[-1] == 1:
@@ -351,6 +396,8 @@ def _form_of_input(layer: Layer, number: int, form: Permutation) -> Permutation 
     if not _allows(layer, form):
         return None
     tensor = layer.inputs[number]
+    if _has_weights(layer):
+        return _same(tensor.shape)
     if isinstance(layer, Concat | Slice | Pad):
         axes = _axes(form, layer.ofm.shape)
         return None if axes is None else _permuted(tensor.shape, axes)
@@ -360,6 +407,8 @@ def _form_of_input(layer: Layer, number: int, form: Permutation) -> Permutation 
 def _form_for_input(layer: Layer, number: int, form: Permutation) -> Permutation | None:
     """The form of the output for an input in some form; None where a layer cannot take that."""
     tensor = layer.inputs[number]
+    if _has_weights(layer):
+        return None
     if isinstance(layer, Concat | Slice | Pad):
         axes = _axes(form, tensor.shape)
         return None if axes is None else _permuted(layer.ofm.shape, axes)
@@ -382,12 +431,16 @@ class Rewritten:
         self._moved: dict[Operand, Tensor] = {}
         self._tables: dict[tuple[object, ...], Tensor] = {}
         self._scales = self._quantizations()
-        self._outputs = {self._way(tensor): tensor for tensor in reversed(self._old.outputs) if not self._stays(tensor)}
+        self._kept = self._ways_as_in_model()
+        self._outputs = {
+            self._way(tensor): tensor
+            for tensor in reversed(self._old.outputs)
+            if not self._stays(tensor) and self._old.made.get(tensor) not in self._kept
+        }
 
     def graph(self) -> Graph:
-        kept = self._kept()
         for index, layer in enumerate(self._old.layers):
-            if index in kept:
+            if index in self._kept:
                 self._append(layer.on([self._made.get(layer.ifm, layer.ifm)], layer.ofm))
             elif self._forms.inputs(index):
                 self._add(index, layer)
@@ -417,17 +470,23 @@ class Rewritten:
                 found[root] = found[root] or tensor.quantization
         return found
 
-    def _kept(self) -> set[int]:
+    def _ways_as_in_model(self) -> set[int]:
         """The layers of ways that are as in the model."""
         read = list(self._old.outputs)
         for index, layer in enumerate(self._old.layers):
             if index not in self._chosen and self._forms.inputs(index):
-                read.extend(layer.inputs)
+                orders = (
+                    self._forms.order_taken_up(index, number, self._chosen) for number in range(len(layer.inputs))
+                )
+                read += [tensor for tensor, order in zip(layer.inputs, orders, strict=True) if order is None]
         return {index for tensor in read if self._stays(tensor) for index in self._forms.read(tensor).moves}
 
     def _add(self, index: int, layer: Layer) -> None:
         """A layer of the model, on what it reads in its form."""
         form = self._chosen.get(index)
+        if isinstance(layer, Conv2d | Dense):
+            self._add_weighted(index, layer)
+            return
         if form is None:
             inputs = [
                 self._made.get(one, one) if self._stays(one) else self._reordered(self._way(one))
@@ -452,6 +511,26 @@ class Rewritten:
             inputs.append(self._reordered(Operand(moved, taken, one.quantization)))
         ofm = replace(layer.ofm, name=self._name(layer.ofm.name), shape=shape, quantization=self._scales[layer.ofm])
         self._append(_turned(layer, axes).on(inputs, ofm), layer.ofm)
+
+    def _add_weighted(self, index: int, layer: Conv2d | Dense) -> None:
+        """A layer whose weights may take up orders of channels."""
+        order, changed = self._forms.order_taken_up(index, 0, self._chosen), layer
+        if order is not None:
+            changed = reading_in_order(changed, np.argsort(order))
+            as_it_lies = Reordered(self._forms.read(layer.ifm).root, _same(layer.ifm.shape))
+            ifm = self._reordered(Operand(as_it_lies, layer.ifm.shape, layer.ifm.quantization))
+        elif self._stays(layer.ifm):
+            ifm = self._made.get(layer.ifm, layer.ifm)
+        else:
+            ifm = self._reordered(self._way(layer.ifm))
+        ofm = layer.ofm
+        if index in self._chosen:
+            made = _order_of_channels(self._chosen[index], layer.out_channels)
+            assert made is not None, "a choice has forms that layers can have"
+            ofm = replace(ofm, name=self._name(ofm.name))
+            changed = replace(making_in_order(changed, made), name=f"{layer.name}_moved", source=())
+        same = changed is layer and ifm is layer.ifm
+        self._append(layer if same else changed.on([ifm], ofm), layer.ofm)
 
     def _append(self, layer: Layer, of_model: Tensor | None = None) -> None:
         """A layer, or what an equal table has made of the same tensor."""

@@ -108,12 +108,51 @@ def test_what_a_transposed_convolution_makes_goes_to_nhwc_at_once():
 
 def test_channels_that_are_shuffled_in_nchw_are_shuffled_in_nhwc():
     one = Images()
-    apart = one.add(one.samples.reshape(one.add(one.samples.lookup(one.branch())), (1, 2, 4, 6, 6)))
-    turned = one.turned(apart, (0, 2, 1, 3, 4))
-    found = moved(one.graph(one.end(one.add(one.samples.reshape(turned, (1, 8, 6, 6))))))
-    assert kinds(found) == ["conv2d", "lookup", "reshape", "transpose", "reshape", "conv2d"]
-    assert found.layers[3].axes == (0, 2, 1)
-    assert found.layers[3].ifm.shape == (36, 2, 4)
+    joined = one.add(one.samples.concat([one.branch(4), one.branch(4)], 1))
+    turned = one.turned(one.add(one.samples.reshape(joined, (1, 2, 4, 6, 6))), (0, 2, 1, 3, 4))
+    image = one.turned(one.add(one.samples.reshape(turned, (1, 8, 6, 6))), TO_NHWC)
+    found = moved(one.graph(one.add(one.samples.depthwise(image))))
+    assert kinds(found) == ["conv2d", "conv2d", "concat", "reshape", "transpose", "reshape", "depthwise_conv2d"]
+    assert found.layers[4].axes == (0, 2, 1)
+    assert found.layers[4].ifm.shape == (36, 2, 4)
+
+
+@pytest.mark.parametrize("reader", ["depthwise", "conv2d"])
+def test_weights_take_up_a_shuffle_of_channels(reader):
+    """Those of the layer that makes them, or of the one that reads them."""
+    one = Images()
+    value = one.add(one.samples.lookup(one.conv(one.ifm)))
+    turned = one.turned(one.add(one.samples.reshape(value, (1, 6, 6, 2, 4))), (0, 1, 2, 4, 3))
+    image = one.add(one.samples.reshape(turned, (1, 6, 6, 8)))
+    last = one.add(one.samples.depthwise(image)) if reader == "depthwise" else one.conv(image)
+    assert "transpose" not in kinds(moved(one.graph(last)))
+
+
+def test_a_flattening_in_nchw_is_taken_up_by_the_weights_of_a_dense_layer():
+    one = Images()
+    image = one.add(one.samples.add(one.branch(), one.branch()))
+    flat = one.add(one.samples.reshape(image, (1, 288)))
+    found = moved(one.graph(one.add(one.samples.dense(flat, 5))))
+    assert kinds(found) == ["conv2d", "conv2d", "add", "reshape", "dense"]
+
+
+def test_a_dense_layer_makes_the_image_in_nhwc_that_the_model_has_in_nchw():
+    """As the first layers of a decoder: its outputs come in the order in which a convolution reads them."""
+    samples = Samples()
+    first = samples.dense(samples.tensor((1, 9)), 96, bits=8)
+    image = samples.reshape(first.ofm, (1, 6, 4, 4))
+    turned = samples.transpose(image.ofm, TO_NHWC)
+    last = samples.conv2d(turned.ofm, 8, (3, 3), padding=(1, 1, 1, 1))
+    found = moved(graph_of([first.ifm], [first, image, turned, last], [last.ofm]))
+    assert kinds(found) == ["dense", "reshape", "conv2d"]
+    assert found.layers[0].source == (), "no operator of the model has such an output"
+
+
+def test_weights_take_up_no_more_than_an_order_of_channels():
+    one = Images()
+    flat = one.add(one.samples.reshape(one.branch(), (6, 48)))  # rows of 48 have channels of several pixels
+    graph = one.graph(one.add(one.samples.dense(flat, 5)))
+    assert moved(graph) is graph
 
 
 def test_halves_of_shuffled_channels_are_transposed_once_for_both():
