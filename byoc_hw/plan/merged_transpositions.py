@@ -10,8 +10,10 @@ of an image by row and by column.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from operator import is_
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Graph, Layer, Reshape, Transpose
@@ -29,15 +31,35 @@ def with_merged_transpositions(graph: Graph, accelerator: Accelerator) -> Graph:
     stores of what makes their input; the same graph where there are none."""
     while (merged := next(_merged(graph, accelerator), None)) is not None:
         graph = merged
-    return graph
+    return _with_single_reshapes(graph) if any(isinstance(layer, Transpose) for layer in graph.layers) else graph
+
+
+def _with_single_reshapes(graph: Graph) -> Graph:
+    """The graph with one reshape in place of several, one after the other, that nothing else reads."""
+    layers, readers = list(graph.layers), _readers(graph)
+    for index, layer in enumerate(layers):
+        before = graph.made.get(layer.ifm)
+        while isinstance(layer, Reshape) and before is not None and isinstance(layers[before], Reshape):
+            if readers[layer.ifm] > 1 or layer.ifm in graph.outputs:
+                break
+            readers[layer.ifm] = 0
+            layer = replace(layer, ifm=layers[before].ifm)
+            before = graph.made.get(layer.ifm)
+        layers[index] = layer
+    if all(map(is_, layers, graph.layers)):
+        return graph
+    gone = {tensor for tensor, count in readers.items() if not count}
+    return replace(graph, layers=tuple(layer for layer in layers if layer.ofm not in gone))
+
+
+def _readers(graph: Graph) -> dict[Tensor, int]:
+    """How many layers read each tensor."""
+    return dict(Counter(tensor for layer in graph.layers for tensor in layer.inputs))
 
 
 def _merged(graph: Graph, accelerator: Accelerator) -> Iterator[Graph]:
     """The graph with two transpositions as one, for each two."""
-    readers: dict[Tensor, int] = {}
-    for layer in graph.layers:
-        for tensor in layer.inputs:
-            readers[tensor] = readers.get(tensor, 0) + 1
+    readers = _readers(graph)
     for index, last in enumerate(graph.layers):
         if not isinstance(last, Transpose):
             continue

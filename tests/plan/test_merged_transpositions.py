@@ -48,10 +48,10 @@ def test_values_in_heads_are_turned_in_one_transposition():
     one = Attention()
     graph = one.graph()
     found = merged(graph)
-    assert kinds(found) == ["conv2d", "reshape", "reshape", "transpose", "reshape", "matmul"]
-    assert found.layers[3].ifm.shape == (4, 36, 2, 16)
-    assert found.layers[3].axes == (0, 2, 3, 1)
-    assert found.layers[4].ofm.shape == one.turned.shape
+    assert kinds(found) == ["conv2d", "reshape", "transpose", "reshape", "matmul"]
+    assert found.layers[2].ifm.shape == (4, 36, 2, 16)
+    assert found.layers[2].axes == (0, 2, 3, 1)
+    assert found.layers[3].ofm.shape == one.turned.shape
     assert lay_out_region(found, SMALL).cycles < lay_out_region(graph, SMALL).cycles
 
 
@@ -76,6 +76,20 @@ def test_transpositions_of_inputs_and_to_outputs_are_merged():
     assert kinds(found).count("transpose") == 2
     assert found.outputs == graph.outputs
     assert lay_out_region(found, SMALL).cycles < lay_out_region(graph, SMALL).cycles
+
+
+def test_reshapes_one_after_the_other_are_one_where_nothing_else_reads_what_lies_between():
+    samples = Samples()
+    conv = samples.conv2d(samples.tensor((1, 6, 6, 4)), 8, (1, 1))
+    shapes = [(36, 8), (4, 9, 8), (12, 3, 8)]
+    reshapes = [samples.reshape(conv.ofm, shapes[0])]
+    for shape in shapes[1:]:
+        reshapes.append(samples.reshape(reshapes[-1].ofm, shape))
+    turned = samples.transpose(reshapes[-1].ofm, (1, 0, 2))
+    graph = graph_of([conv.ifm], [conv, *reshapes, turned], [turned.ofm])
+    assert kinds(merged(graph)) == ["conv2d", "reshape", "transpose"]
+    other = graph_of([conv.ifm], [conv, *reshapes, turned], [turned.ofm, reshapes[1].ofm])
+    assert kinds(merged(other)) == ["conv2d", "reshape", "reshape", "transpose"]
 
 
 def test_transpositions_that_share_no_dimensions_stay():
