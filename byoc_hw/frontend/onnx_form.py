@@ -7,17 +7,20 @@ and the like, and adds their int32 bias. Here each becomes its float operator be
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper, shape_inference
+from onnx import helper, shape_inference
 
 from byoc_hw.errors import InvalidInput
-from byoc_hw.tensor import Array
+from byoc_hw.frontend.installed import HAS_RELAX
+from byoc_hw.frontend.onnx_graph import FOUR_BITS, OnnxGraph, as_it_is, attributes_of, rewritten
+from byoc_hw.frontend.onnx_graph import node_text as node_text
+from byoc_hw.frontend.onnx_images import IMAGES
+from byoc_hw.frontend.onnx_moves import MOVES
 
 OPSET = 17
 """The newest version of the operator set that TVM's importer reads."""
@@ -46,51 +49,6 @@ _NEW_ATTRIBUTES: dict[str, dict[str, object]] = {
 }
 """By operator: attributes that the importer does not read, and the value that they may have."""
 
-_FOUR_BITS = {onnx.TensorProto.INT4: np.int8, onnx.TensorProto.UINT4: np.uint8}
-"""Types of constants that are read as bytes: with their zero points they stand for the same values."""
-
-
-@dataclass
-class _Graph:
-    """A graph in the making: nodes so far, constants by name, known shapes by name; what its own names begin with."""
-
-    constants: dict[str, Array]
-    shapes: Mapping[str, tuple[int, ...]]
-    own: str
-    nodes: list[Any] = field(default_factory=list)
-    count: int = 0
-
-    def constant(self, array: Array) -> str:
-        """The name of a new constant."""
-        self.count += 1
-        name = f"{self.own}_constant_{self.count}"
-        self.constants[name] = array
-        return name
-
-    def node(self, like: Any, operator: str, inputs: Sequence[str], output: str = "", **attributes: object) -> str:
-        """Add a node with the name of another; the name of its output."""
-        if not output:
-            self.count += 1
-            output = f"{self.own}_value_{self.count}"
-        self.nodes.append(helper.make_node(operator, inputs, [output], like.name, **attributes))
-        return output
-
-    def value(self, node: Any, name: str, what: str) -> Array:
-        """A constant that an operator needs; `InvalidInput` where it is computed at run time."""
-        if name not in self.constants:
-            raise InvalidInput(f"{node_text(node)}: {what} is a constant: got {name or 'none'}, computed at run time")
-        return self.constants[name]
-
-
-def node_text(node: Any) -> str:
-    """A node in messages."""
-    return f"{node.op_type} ({node.name})"
-
-
-def attributes_of(node: Any) -> dict[str, Any]:
-    """The attributes of a node by name."""
-    return {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
-
 
 def importable_form(model: Any) -> Any:
     """The model with one opset, 17 or older, and no QLinear operators. `InvalidInput` names what cannot be read.
@@ -98,7 +56,7 @@ def importable_form(model: Any) -> Any:
     Its inputs have static shapes, and its nodes unique names.
     """
     opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), OPSET)
-    narrow = {tensor.name for tensor in model.graph.initializer if tensor.data_type in _FOUR_BITS}
+    narrow = {tensor.name for tensor in model.graph.initializer if tensor.data_type in FOUR_BITS}
     for node in model.graph.node:
         _check(node, opset)
         if node.op_type != "DequantizeLinear" and narrow.intersection(node.input):
@@ -106,51 +64,13 @@ def importable_form(model: Any) -> Any:
             raise InvalidInput(
                 f"{node_text(node)}: constants of 4 bits are read by DequantizeLinear alone: got {found}"
             )
-    model = _rewritten(model, _QUANTIZED, opset, "byoc_hw_float")
+    model = rewritten(model, _QUANTIZED, opset, "byoc_hw_float")
     try:
         model = shape_inference.infer_shapes(model, data_prop=True)
     except Exception as error:  # onnx's own, where shapes do not agree
         raise InvalidInput(f"shapes of the model agree: {str(error).strip()}") from error
-    return _rewritten(model, _PLAIN, min(opset, OPSET), "byoc_hw_plain")
-
-
-def _rewritten(model: Any, forms: Mapping[str, Callable[[_Graph, Any], None]], opset: int, own: str) -> Any:
-    """The model with each node replaced by what its form makes of it."""
-    constants = {tensor.name: _array(tensor) for tensor in model.graph.initializer}
-    graph = _Graph(constants, dict(_shapes(model.graph)), own)
-    for node in model.graph.node:
-        if node.op_type == "Constant" and node.attribute[0].name == "value":
-            constants[node.output[0]] = numpy_helper.to_array(node.attribute[0].t)
-        else:
-            forms.get(node.op_type, _as_it_is)(graph, node)
-    made = onnx.GraphProto()
-    made.CopyFrom(model.graph)
-    for part, content in ((made.node, graph.nodes), (made.initializer, list(_initializers(graph)))):
-        del part[:]
-        part.extend(content)
-    opsets = [helper.make_opsetid("", opset)]
-    return helper.make_model(made, opset_imports=opsets, ir_version=min(model.ir_version, 8))
-
-
-def _array(tensor: Any) -> Array:
-    values = numpy_helper.to_array(tensor)
-    return np.asarray(values.astype(_FOUR_BITS.get(tensor.data_type, values.dtype)))
-
-
-def _initializers(graph: _Graph) -> Iterator[Any]:
-    used = {name for node in graph.nodes for name in node.input}
-    for name, array in graph.constants.items():
-        if name in used:
-            yield numpy_helper.from_array(array, name)
-
-
-def _shapes(graph: Any) -> Iterator[tuple[str, tuple[int, ...]]]:
-    for info in (*graph.input, *graph.value_info, *graph.output):
-        extents = [dim.dim_value for dim in info.type.tensor_type.shape.dim]
-        if info.type.tensor_type.HasField("shape") and all(extents):
-            yield info.name, tuple(extents)
-    for tensor in graph.initializer:
-        yield tensor.name, tuple(tensor.dims)
+    model = rewritten(model, _PLAIN, min(opset, OPSET), "byoc_hw_plain")
+    return rewritten(model, _FOR_RELAX, min(opset, OPSET), "byoc_hw_relax") if HAS_RELAX else model
 
 
 def _check(node: Any, opset: int) -> None:
@@ -175,11 +95,7 @@ def _check(node: Any, opset: int) -> None:
 # ---------------------------------------------------------------- operators as they are, with details
 
 
-def _as_it_is(graph: _Graph, node: Any) -> None:
-    graph.nodes.append(node)
-
-
-def _quantizer(graph: _Graph, node: Any) -> None:
+def _quantizer(graph: OnnxGraph, node: Any) -> None:
     """QuantizeLinear or DequantizeLinear with all three inputs; one scale in a vector is a scalar."""
     inputs = [*node.input, *[""] * (3 - len(node.input))]
     scale = graph.value(node, inputs[1], "scale")
@@ -202,23 +118,23 @@ def _quantizer(graph: _Graph, node: Any) -> None:
     )
 
 
-def _reduction(graph: _Graph, node: Any) -> None:
+def _reduction(graph: OnnxGraph, node: Any) -> None:
     """A reduction with its axes as an attribute, as before opset 18; ReduceSum has them as an input since 13."""
     attributes = attributes_of(node)
     if len(node.input) < 2 or not node.input[1] or node.op_type == "ReduceSum":
-        _as_it_is(graph, node)
+        as_it_is(graph, node)
         return
     axes = [int(axis) for axis in graph.value(node, node.input[1], "axes")]
     attributes.pop("noop_with_empty_axes", None)
     graph.node(node, node.op_type, node.input[:1], node.output[0], axes=axes, **attributes)
 
 
-def _split(graph: _Graph, node: Any) -> None:
+def _split(graph: OnnxGraph, node: Any) -> None:
     """A split into equal parts, which opset 18 counts."""
     attributes = attributes_of(node)
     parts = attributes.pop("num_outputs", None)
     if parts is None:
-        _as_it_is(graph, node)
+        as_it_is(graph, node)
         return
     axis = attributes.get("axis", 0)
     extent = _shape(graph, node, node.input[0])[axis]
@@ -229,24 +145,24 @@ def _split(graph: _Graph, node: Any) -> None:
     )
 
 
-def _with_known_inputs(count: int) -> Callable[[_Graph, Any], None]:
+def _with_known_inputs(count: int) -> Callable[[OnnxGraph, Any], None]:
     """An operator whose inputs after the first `count` are new in opset 18, and are not read."""
 
-    def form(graph: _Graph, node: Any) -> None:
+    def form(graph: OnnxGraph, node: Any) -> None:
         if any(node.input[count:]):
             raise InvalidInput(f"{node_text(node)}: has at most {count} inputs, without axes: got {len(node.input)}")
         if "axes" in attributes_of(node):
             raise InvalidInput(f"{node_text(node)}: axes are all: got {attributes_of(node)['axes']}")
-        _as_it_is(graph, node)
+        as_it_is(graph, node)
 
     return form
 
 
-def _matmul(graph: _Graph, node: Any) -> None:
+def _matmul(graph: OnnxGraph, node: Any) -> None:
     """A product of a tensor of more than two dimensions with a matrix: of a matrix with as many rows."""
     left, right = (graph.shapes.get(name) for name in node.input)
     if left is None or right is None or len(left) <= 2 or len(right) != 2:
-        _as_it_is(graph, node)
+        as_it_is(graph, node)
         return
     rows = graph.constant(np.asarray([prod(left[:-1]), left[-1]], np.int64))
     whole = graph.constant(np.asarray([*left[:-1], right[1]], np.int64))
@@ -255,7 +171,7 @@ def _matmul(graph: _Graph, node: Any) -> None:
     graph.node(node, "Reshape", [product, whole], node.output[0])
 
 
-def _shape(graph: _Graph, node: Any, name: str) -> tuple[int, ...]:
+def _shape(graph: OnnxGraph, node: Any, name: str) -> tuple[int, ...]:
     if name not in graph.shapes:
         raise InvalidInput(f"{node_text(node)}: the shape of its input {name} is static: it is not known")
     return graph.shapes[name]
@@ -264,7 +180,7 @@ def _shape(graph: _Graph, node: Any, name: str) -> tuple[int, ...]:
 # ---------------------------------------------------------------- operators of integers
 
 
-def _dequantized(graph: _Graph, node: Any, data: str, scale: str, zero_point: str, axis: int = 1) -> str:
+def _dequantized(graph: OnnxGraph, node: Any, data: str, scale: str, zero_point: str, axis: int = 1) -> str:
     """The float value of integers, as a new node of a quantized operator."""
     numbers = np.atleast_1d(graph.value(node, scale, "scale"))
     if zero_point:
@@ -280,7 +196,7 @@ def _dequantized(graph: _Graph, node: Any, data: str, scale: str, zero_point: st
     return graph.node(node, "DequantizeLinear", [data, *names], axis=axis)
 
 
-def _requantized(graph: _Graph, node: Any, value: str, scale: str, zero_point: str) -> None:
+def _requantized(graph: OnnxGraph, node: Any, value: str, scale: str, zero_point: str) -> None:
     """The integers that a quantized operator gives, of its float result."""
     numbers = graph.value(node, scale, "output scale").reshape(-1)[:1].reshape(())
     zero = graph.value(node, zero_point, "output zero point") if zero_point else np.zeros(1, np.uint8)
@@ -288,7 +204,7 @@ def _requantized(graph: _Graph, node: Any, value: str, scale: str, zero_point: s
     graph.node(node, "QuantizeLinear", [value, *names], node.output[0])
 
 
-def _bias(graph: _Graph, node: Any, bias: str, scales: tuple[str, str], factor: float = 1.0) -> str:
+def _bias(graph: OnnxGraph, node: Any, bias: str, scales: tuple[str, str], factor: float = 1.0) -> str:
     """The float value of an int32 bias: its scale is the product of those of the operands."""
     left, right = (graph.value(node, scale, "scale").astype(np.float32).reshape(-1) for scale in scales)
     product = np.asarray(left * right * np.float32(factor), np.float32)
@@ -303,7 +219,7 @@ def _inputs(node: Any, count: int) -> list[str]:
     return [*node.input, *[""] * (count - len(node.input))]
 
 
-def _qlinear_conv(graph: _Graph, node: Any) -> None:
+def _qlinear_conv(graph: OnnxGraph, node: Any) -> None:
     x, x_scale, x_zero, w, w_scale, w_zero, scale, zero, bias = _inputs(node, 9)
     operands = [_dequantized(graph, node, x, x_scale, x_zero), _dequantized(graph, node, w, w_scale, w_zero, axis=0)]
     if bias:
@@ -312,14 +228,14 @@ def _qlinear_conv(graph: _Graph, node: Any) -> None:
     _requantized(graph, node, result, scale, zero)
 
 
-def _qlinear_matmul(graph: _Graph, node: Any) -> None:
+def _qlinear_matmul(graph: OnnxGraph, node: Any) -> None:
     a, a_scale, a_zero, b, b_scale, b_zero, scale, zero = _inputs(node, 8)
     columns = graph.constants[b].ndim - 1 if b in graph.constants else 1
     operands = [_dequantized(graph, node, a, a_scale, a_zero), _dequantized(graph, node, b, b_scale, b_zero, columns)]
     _requantized(graph, node, graph.node(node, "MatMul", operands), scale, zero)
 
 
-def _qgemm(graph: _Graph, node: Any) -> None:
+def _qgemm(graph: OnnxGraph, node: Any) -> None:
     a, a_scale, a_zero, b, b_scale, b_zero, bias, scale, zero = _inputs(node, 9)
     attributes = attributes_of(node)
     axis = 0 if attributes.get("transB", 0) else 1
@@ -333,7 +249,7 @@ def _qgemm(graph: _Graph, node: Any) -> None:
         graph.node(node, "Identity", [result], node.output[0])
 
 
-def _qlinear_concat(graph: _Graph, node: Any) -> None:
+def _qlinear_concat(graph: OnnxGraph, node: Any) -> None:
     scale, zero, *rest = node.input
     parts = [
         _dequantized(graph, node, *rest[place : place + 3])
@@ -342,10 +258,10 @@ def _qlinear_concat(graph: _Graph, node: Any) -> None:
     _requantized(graph, node, graph.node(node, "Concat", parts, **attributes_of(node)), scale, zero)
 
 
-def _qlinear(operator: str, operands: int) -> Callable[[_Graph, Any], None]:
+def _qlinear(operator: str, operands: int) -> Callable[[OnnxGraph, Any], None]:
     """A quantized operator whose inputs are so many operands, with scale and zero point, and the output's two."""
 
-    def form(graph: _Graph, node: Any) -> None:
+    def form(graph: OnnxGraph, node: Any) -> None:
         inputs = _inputs(node, 3 * operands + 2)
         attributes = attributes_of(node)
         if attributes.pop("channels_last", 0):
@@ -359,7 +275,7 @@ def _qlinear(operator: str, operands: int) -> Callable[[_Graph, Any], None]:
     return form
 
 
-_OWN: dict[str, Callable[[_Graph, Any], None]] = {
+_OWN: dict[str, Callable[[OnnxGraph, Any], None]] = {
     "QuantizeLinear": _quantizer,
     "DequantizeLinear": _quantizer,
     "QGemm": _qgemm,
@@ -375,16 +291,19 @@ _OWN: dict[str, Callable[[_Graph, Any], None]] = {
 }
 """The operators of com.microsoft."""
 
-_QUANTIZED: dict[str, Callable[[_Graph, Any], None]] = {
+_QUANTIZED: dict[str, Callable[[OnnxGraph, Any], None]] = {
     **_OWN,
     "QLinearConv": _qlinear_conv,
     "QLinearMatMul": _qlinear_matmul,
 }
 
-_PLAIN: dict[str, Callable[[_Graph, Any], None]] = {
+_PLAIN: dict[str, Callable[[OnnxGraph, Any], None]] = {
     "MatMul": _matmul,
     "Split": _split,
     "Pad": _with_known_inputs(3),
     "Resize": _with_known_inputs(4),
     **dict.fromkeys(sorted(name for name in _SAME if name.startswith("Reduce")), _reduction),
 }
+
+_FOR_RELAX: dict[str, Callable[[OnnxGraph, Any], None]] = {**MOVES, **IMAGES}
+"""What the importer of Relax makes functions of its own of, or its front end has no layers for."""
