@@ -22,7 +22,7 @@ from byoc_hw.frontend.installed import HAS_RELAX, HAS_RELAY
 from byoc_hw.frontend.on_import import when_imported
 from byoc_hw.frontend.seam import Backend, CompiledHost, FixedPoint, FrontEnd, Model
 from byoc_hw.garbage import seldom_collected
-from byoc_hw.graph import Graph
+from byoc_hw.graph import Graph, Layer
 from byoc_hw.objective import HOST, Energy, Objective, check_objective, on_accelerators
 from byoc_hw.overlap import overlapped
 from byoc_hw.padding import padded
@@ -39,6 +39,7 @@ from byoc_hw.plan.fitting import Fitted, Fitting
 from byoc_hw.plan.lanes.planner import plan_on_chip
 from byoc_hw.plan.library import LibraryPlan
 from byoc_hw.plan.merged_transpositions import with_merged_transpositions
+from byoc_hw.plan.moved_transpositions import with_moved_transpositions
 from byoc_hw.plan.place.arena import ModelMemory, flash_problem, place_model, ram_problem
 from byoc_hw.plan.placement import sent_to_host
 from byoc_hw.plan.planned import PlannedRegion, flash_owners
@@ -250,14 +251,19 @@ def region_graphs(mod: tvm.IRModule) -> dict[str, Graph]:
 
 
 def graphs_to_plan(model: Model) -> dict[str, Graph]:
-    """The regions of a partitioned model by symbol, without shuffles of channels that weights take up, and with
-    transpositions merged. A library takes its layers as they are."""
+    """The regions of a partitioned model by symbol, with few transpositions, and without shuffles of channels that
+    weights take up. A library takes its layers as they are."""
     hardware = model.accelerator
     if hardware is None or not _is_tiled(hardware):
         return model.graphs()
     graphs = model.graphs()
+
+    def plannable(layer: Layer) -> bool:
+        return why_no_plan(layer, hardware) is None
+
     for name, graph in graphs.items():
-        ordered = with_orders_in_weights(graph, lambda layer: why_no_plan(layer, hardware) is None)
+        moved = with_moved_transpositions(graph, accelerators_of(hardware)[0], plannable)
+        ordered = with_orders_in_weights(moved, plannable)
         graphs[name] = with_merged_transpositions(ordered, accelerators_of(hardware)[0])
     return graphs
 

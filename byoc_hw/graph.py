@@ -30,7 +30,8 @@ Problem = tuple[str, str]
 class BaseLayer:
     """The base of every layer. `source` names the operators of the model file that it came from.
 
-    `rounding` is the arithmetic of the layer; kinds without rounding ignore it.
+    `rounding` is the arithmetic of the layer; kinds without rounding ignore it. Where the dimensions of `ofm` are not
+    in the order of the model, `axes_of_model` says by dimension which one of the model's tensor it is.
     """
 
     kind: ClassVar[str]
@@ -40,6 +41,7 @@ class BaseLayer:
     ifm: Tensor
     ofm: Tensor
     rounding: Rounding = field(default="upward", kw_only=True)
+    axes_of_model: tuple[int, ...] = field(default=(), kw_only=True)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -281,9 +281,13 @@ def _pairs(
             raise InvalidInput(f"layer {name}: the reference has {there.nbytes} bytes: the project {len(data)}")
         if there.dtype == np.uint8 and layer["kind"] != "lookup":  # a region computes it as int8, 128 less
             there = (there.astype(np.int16) - 128).astype(np.int8)
-        here = np.frombuffer(data, there.dtype).reshape(there.shape)
+        axes = layer.get("axes") or range(there.ndim)
+        if len(axes) != there.ndim:
+            continue
+        lies, back = [there.shape[axis] for axis in axes], np.argsort(axes)  # perhaps in another order than the model's
+        here = np.frombuffer(data, there.dtype).reshape(lies).transpose(back)
         if layer["id"] in result.computed:
-            computed = result.computed[layer["id"]].reshape(*there.shape, there.itemsize).all(-1)
+            computed = result.computed[layer["id"]].reshape(*lies, there.itemsize).all(-1).transpose(back)
             here = np.where(computed, here, there)
         yield _nothing(name, layer["id"], layer["kind"]), here, there
     if len(outputs) != len(expected):

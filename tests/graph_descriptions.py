@@ -55,7 +55,11 @@ def plain_fields(value):
     if dataclasses.is_dataclass(value):
         return [
             type(value).__name__,
-            *((one.name, plain_fields(getattr(value, one.name))) for one in dataclasses.fields(value)),
+            *(
+                (one.name, plain_fields(getattr(value, one.name)))
+                for one in dataclasses.fields(value)
+                if one.name != "axes_of_model" or value.axes_of_model
+            ),
         ]
     return [plain_fields(one) for one in value] if isinstance(value, tuple | list) else repr(value)
 

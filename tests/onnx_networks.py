@@ -29,6 +29,31 @@ def keywords(**options):
     return net
 
 
+def signals(**options):
+    """Convolutions over one dimension, strided, causal, depthwise over joined maxima; an average and the last step."""
+    net = QdqNet(**options)
+    x = net.conv(net.input(1, 6, 80), 12, 5, stride=2)
+    x = net.add(x, net.conv(net.padded(x, 4, 0), 12, pads=[0, 0], dilation=2), act="Relu6")
+    x = net.concat(x, net.repeated_maximum(x, 2))
+    x = net.conv(net.depthwise(net.max_pool(x, 3, 2, (1, 1))), 10, 1, act="")
+    total = net.add(net.gemm(net.flatten(net.global_average(x)), 8), net.gemm(net.at(x, -1, 2), 8))
+    net.output(total)
+    return net
+
+
+def shuffled(**options):
+    """Half of the channels, convolved, shuffled with the others; a normalization, slopes, and channels as pixels."""
+    net = QdqNet(**options)
+    x = net.conv(net.input(1, 3, 10, 12), 12)
+    kept, taken = net.split(x, 4, 8)
+    y = net.reshape(net.concat(kept, net.conv(taken, 8)), 1, 2, 6, 10, 12)
+    y = net.batch_norm(net.reshape(net.transpose(y, 0, 2, 1, 3, 4), 1, 12, 10, 12), act="Relu6")
+    y = net.prelu(net.conv(y, 12, act=""), *(0.1 + 0.02 * channel for channel in range(12)))
+    y = net.prelu(net.conv(y, 12, act=""), 0.3)
+    net.output(net.depth_to_space(y, 2))
+    return net
+
+
 def inception(**options):
     """Branches of several kernels and of a pool, joined."""
     net = QdqNet(**options)
@@ -66,4 +91,4 @@ def attention(**options):
     return net
 
 
-NETWORKS = {net.__name__: net for net in (mobilenet, keywords, inception, unet, attention)}
+NETWORKS = {net.__name__: net for net in (mobilenet, keywords, signals, shuffled, inception, unet, attention)}

@@ -116,24 +116,25 @@ class QdqNet:
         self.nodes.append(helper.make_node("Identity", [value.name], [name]))
         self.outputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, value.shape))
 
-    def conv(self, x, filters, kernel=3, stride=1, groups=1, act="Relu", pads=None):
-        """A convolution with bias; `act` is Relu, Relu6 or none."""
-        batch, channels, height, width = x.shape
-        fan_in = channels // groups * kernel * kernel
-        weights, _ = self.weights((filters, channels // groups, kernel, kernel), spread=1 / sqrt(fan_in))
-        around = [kernel // 2] * 4 if pads is None else pads
+    def conv(self, x, filters, kernel=3, stride=1, groups=1, act="Relu", pads=None, dilation=1):
+        """A convolution with bias, over one dimension or two; `act` is Relu, Relu6 or none."""
+        batch, channels, *sides = x.shape
+        window = [kernel] * len(sides)
+        fan_in = channels // groups * prod(window)
+        weights, _ = self.weights((filters, channels // groups, *window), spread=1 / sqrt(fan_in))
+        around = [kernel // 2] * 2 * len(sides) if pads is None else pads
         extents = [
-            (extent + around[side] + around[side + 2] - kernel) // stride + 1
-            for side, extent in enumerate((height, width))
+            (extent + around[side] + around[side + len(sides)] - (kernel - 1) * dilation - 1) // stride + 1
+            for side, extent in enumerate(sides)
         ]
         result = self.node(
             "Conv",
             [x.name, weights, self.bias(filters, x.spread)],
-            kernel_shape=[kernel] * 2,
-            strides=[stride] * 2,
+            kernel_shape=window,
+            strides=[stride] * len(sides),
             pads=around,
             group=groups,
-            dilations=[1, 1],
+            dilations=[dilation] * len(sides),
         )
         return self.activated(result, (batch, filters, *extents), x.spread, act)
 
@@ -173,15 +174,17 @@ class QdqNet:
         return self._pool("AveragePool", x, kernel, stride, pads, None, None, **attributes)
 
     def _pool(self, operator, x, kernel, stride, pads, scale, zero_point, **attributes):
-        padded = (extent + pads[side] + pads[side + 2] for side, extent in enumerate(x.shape[2:]))
+        sides = x.shape[2:]
+        padded = (extent + pads[side] + pads[side + len(sides)] for side, extent in enumerate(sides))
         shape = (*x.shape[:2], *((extent - kernel) // stride + 1 for extent in padded))
-        numbers = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": list(pads)}
+        numbers = {"kernel_shape": [kernel] * len(sides), "strides": [stride] * len(sides), "pads": list(pads)}
         result = self.node(operator, [x.name], **numbers, **attributes)
         return self.quantized(result, shape, x.spread, scale, zero_point)
 
     def global_average(self, x):
-        """The average over height and width."""
-        return self.quantized(self.node("GlobalAveragePool", [x.name]), (*x.shape[:2], 1, 1), x.spread / 2)
+        """The average over all dimensions behind the channels."""
+        shape = (*x.shape[:2], *(1 for _ in x.shape[2:]))
+        return self.quantized(self.node("GlobalAveragePool", [x.name]), shape, x.spread / 2)
 
     def mean(self, x, axes, keepdims=0):
         """The mean over axes."""
@@ -201,6 +204,23 @@ class QdqNet:
         """Other axes, without a QDQ pair of its own."""
         shape = tuple(x.shape[axis] for axis in axes)
         return replace(x, name=self.node("Transpose", [x.name], perm=list(axes)), shape=shape)
+
+    def padded(self, x, before, after):
+        """Zeros around the last dimension, without a QDQ pair of their own."""
+        axes = len(x.shape) - 1
+        widths = self.constant(np.asarray([*[0] * axes, before, *[0] * axes, after], np.int64))
+        shape = (*x.shape[:-1], x.shape[-1] + before + after)
+        return replace(x, name=self.node("Pad", [x.name, widths], mode="constant"), shape=shape)
+
+    def at(self, x, index, axis):
+        """What is at one index of an axis, without a QDQ pair of its own."""
+        name = self.node("Gather", [x.name, self.constant(np.int64(index))], axis=axis)
+        return replace(x, name=name, shape=(*x.shape[:axis], *x.shape[axis + 1 :]))
+
+    def repeated_maximum(self, x, axis):
+        """The maximum along an axis at each of its places, without a QDQ pair of its own."""
+        name = self.node("ReduceMax", [x.name], axes=[axis], keepdims=1)
+        return replace(x, name=self.node("Expand", [name, self.constant(np.asarray(x.shape, np.int64))]))
 
     def gemm(self, x, features, act=""):
         """A fully connected layer with bias."""
@@ -228,6 +248,34 @@ class QdqNet:
     def unary(self, operator, x, **attributes):
         """An element-wise function."""
         return self.quantized(self.node(operator, [x.name], **attributes), x.shape, x.spread)
+
+    def prelu(self, x, *slopes):
+        """A leaky relu with one slope for all channels, or one for each."""
+        name = self.constant(np.asarray(slopes, np.float32).reshape(-1, *(1 for _ in x.shape[2:])), "slope")
+        return self.quantized(self.node("PRelu", [x.name, name]), x.shape, x.spread)
+
+    def batch_norm(self, x, act=""):
+        """A batch normalization by itself; its first constant is quantized, as onnxruntime has it."""
+        count = x.shape[1]
+        factor, _ = self.weights((count,), spread=1.0)
+        beta, mean = (self.bias(count, x.spread / 4) for _ in range(2))
+        variance = self.constant(self.rng.uniform(0.5, 1.5, count).astype(np.float32))
+        result = self.node("BatchNormalization", [x.name, factor, beta, mean, variance])
+        return self.activated(result, x.shape, x.spread, act)
+
+    def split(self, x, *sizes):
+        """The channels in parts, each behind a QDQ pair of its own."""
+        names = [self._name("split") for _ in sizes]
+        parts = self.constant(np.asarray(sizes, np.int64))
+        self.nodes.append(helper.make_node("Split", [x.name, parts], names, f"/{names[0]}", axis=1))
+        shapes = [(x.shape[0], size, *x.shape[2:]) for size in sizes]
+        return [self.quantized(name, shape, x.spread) for name, shape in zip(names, shapes, strict=True)]
+
+    def depth_to_space(self, x, block, mode="CRD"):
+        """Channels as pixels, without a QDQ pair of their own."""
+        batch, channels, height, width = x.shape
+        shape = (batch, channels // block**2, height * block, width * block)
+        return replace(x, name=self.node("DepthToSpace", [x.name], blocksize=block, mode=mode), shape=shape)
 
     def resize(self, x, factor=2, mode="nearest"):
         """Larger height and width, with its input's scale."""

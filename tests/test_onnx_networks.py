@@ -24,13 +24,21 @@ NO_TFLITE = (
 REFUSED = {
     "mobilenet": {},
     "keywords": {"softmax": [NO_TFLITE]},
+    "signals": {},
+    "shuffled": {},
     "inception": {},
     "unet": {},
     "attention": {"softmax": [NO_TFLITE]},
 }
 """By network: the operators of the file that are not offloaded as a whole, by their kind, and why."""
 
-CASES = [("mobilenet", "int8"), ("inception", "int8"), *((name, "uint8") for name in NETWORKS if name != "mobilenet")]
+CASES = [
+    ("mobilenet", "int8"),
+    ("inception", "int8"),
+    ("signals", "int8"),
+    ("shuffled", "int8"),
+    *((name, "uint8") for name in NETWORKS if name != "mobilenet"),
+]
 """Of the other type they are TFLite files in `test_tflite_networks.py`, or run below."""
 
 

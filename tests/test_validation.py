@@ -9,11 +9,13 @@ import re
 
 import numpy as np
 import pytest
+from onnx_samples import QdqNet
 from relay_samples import Conv, Pool, module, variable
 from tflite_samples import Node, TensorSample, network_bytes
 from tvm import relay
 
 import byoc_hw
+from byoc_hw.compiler import front_end
 from byoc_hw.demo import heldout, model_path
 from byoc_hw.errors import InvalidInput
 from byoc_hw.run.new_hal import new_hal
@@ -321,3 +323,37 @@ def test_zeros_have_the_same_direction_as_zeros_only():
     assert sums.comparison(0).cosine == 1
     sums.add(np.zeros(4, np.int8), np.ones(4, np.int8))
     assert sums.comparison(4).cosine is None
+
+
+class OneWrong:
+    """TVM's answers, with one element of a layer wrong."""
+
+    def __init__(self, mod, name, index):
+        self.answers, self.name, self.index = front_end().reference(mod), name, index
+
+    def run(self, inputs):
+        return self.answers.run(inputs)
+
+    def layers(self):
+        found = self.answers.layers()
+        (key,) = (key for key in found if key.partition(":")[2] == self.name)
+        found[key] = found[key].copy()
+        found[key][self.index] ^= 1
+        return found
+
+
+def test_a_layer_that_lies_in_another_order_is_compared_at_the_models_indices(tmp_path):
+    net = QdqNet()
+    image = net.conv(net.input(1, 3, 6, 5), 8)
+    net.output(net.conv(net.concat(net.conv(image, 4, 1), net.conv(image, 4, 1)), 2, 1))
+    mod, params = byoc_hw.load(net.save(tmp_path / "branches.onnx"))
+    partitioned = byoc_hw.partition_for_hwlib(mod, params)
+    project = byoc_hw.build(partitioned)
+    (joined,) = (layer for layer in project.layers if layer["kind"] == "concat")
+    assert joined["axes"] == [0, 2, 3, 1]
+    inputs = np.random.default_rng(0).standard_normal((1, 3, 6, 5)).astype(np.float32)
+    right = byoc_hw.validate(project, inputs, partitioned)
+    assert right
+    assert joined["name"] in right.compared
+    wrong = byoc_hw.validate(project, inputs, OneWrong(partitioned, joined["name"], (0, 7, 4, 3)))
+    assert [(one.name, one.index, one.count) for one in wrong.differences] == [(joined["name"], (0, 7, 4, 3), 1)]

@@ -578,6 +578,9 @@ def _layer_entries(program: Program, regions: Mapping[str, PlannedRegion]) -> It
     narrow = {name: narrow_weights(region) for name, region in regions.items()}
     macs = {(name, layer.name): layer.macs for name, region in regions.items() for layer in region.graph.layers}
     constants = {name: constants_by_layer(region) for name, region in regions.items()}
+    axes = {
+        (name, layer.name): layer.axes_of_model for name, region in regions.items() for layer in region.graph.layers
+    }
     for layer in number_layers(program):
         bits, saved = narrow.get(layer.region or "", {}).get(layer.name, (8, 0))
         yield {
@@ -587,6 +590,7 @@ def _layer_entries(program: Program, regions: Mapping[str, PlannedRegion]) -> It
             "region": layer.region,
             "source": list(layer.source),
             **({"weights": {"bits": bits, "saved": saved}} if bits < 8 else {}),
+            **({"axes": axes[layer.region or "", layer.name]} if axes.get((layer.region or "", layer.name)) else {}),
             **(
                 {}
                 if layer.region is None

@@ -17,10 +17,12 @@ from onnx import helper, shape_inference
 
 from byoc_hw.errors import InvalidInput
 from byoc_hw.frontend.installed import HAS_RELAX
+from byoc_hw.frontend.onnx_factors import FACTORS
+from byoc_hw.frontend.onnx_gather import gather
 from byoc_hw.frontend.onnx_graph import FOUR_BITS, OnnxGraph, as_it_is, attributes_of, rewritten
 from byoc_hw.frontend.onnx_graph import node_text as node_text
-from byoc_hw.frontend.onnx_images import IMAGES
-from byoc_hw.frontend.onnx_moves import MOVES
+from byoc_hw.frontend.onnx_lines import with_planes
+from byoc_hw.frontend.onnx_pads import WINDOWS, pad
 
 OPSET = 17
 """The newest version of the operator set that TVM's importer reads."""
@@ -64,13 +66,12 @@ def importable_form(model: Any) -> Any:
             raise InvalidInput(
                 f"{node_text(node)}: constants of 4 bits are read by DequantizeLinear alone: got {found}"
             )
-    model = rewritten(model, _QUANTIZED, opset, "byoc_hw_float")
+    model, _ = rewritten(model, _QUANTIZED, opset, "byoc_hw_float")
     try:
         model = shape_inference.infer_shapes(model, data_prop=True)
     except Exception as error:  # onnx's own, where shapes do not agree
         raise InvalidInput(f"shapes of the model agree: {str(error).strip()}") from error
-    model = rewritten(model, _PLAIN, min(opset, OPSET), "byoc_hw_plain")
-    return rewritten(model, _FOR_RELAX, min(opset, OPSET), "byoc_hw_relax") if HAS_RELAX else model
+    return with_planes(*rewritten(model, _PLAIN, min(opset, OPSET), "byoc_hw_plain"))
 
 
 def _check(node: Any, opset: int) -> None:
@@ -145,7 +146,9 @@ def _split(graph: OnnxGraph, node: Any) -> None:
     )
 
 
-def _with_known_inputs(count: int) -> Callable[[OnnxGraph, Any], None]:
+def _with_known_inputs(
+    count: int, read: Callable[[OnnxGraph, Any], None] = as_it_is
+) -> Callable[[OnnxGraph, Any], None]:
     """An operator whose inputs after the first `count` are new in opset 18, and are not read."""
 
     def form(graph: OnnxGraph, node: Any) -> None:
@@ -153,7 +156,7 @@ def _with_known_inputs(count: int) -> Callable[[OnnxGraph, Any], None]:
             raise InvalidInput(f"{node_text(node)}: has at most {count} inputs, without axes: got {len(node.input)}")
         if "axes" in attributes_of(node):
             raise InvalidInput(f"{node_text(node)}: axes are all: got {attributes_of(node)['axes']}")
-        as_it_is(graph, node)
+        read(graph, node)
 
     return form
 
@@ -298,12 +301,11 @@ _QUANTIZED: dict[str, Callable[[OnnxGraph, Any], None]] = {
 }
 
 _PLAIN: dict[str, Callable[[OnnxGraph, Any], None]] = {
+    "Gather": gather,
     "MatMul": _matmul,
     "Split": _split,
-    "Pad": _with_known_inputs(3),
+    "Pad": _with_known_inputs(3, pad if HAS_RELAX else as_it_is),
     "Resize": _with_known_inputs(4),
     **dict.fromkeys(sorted(name for name in _SAME if name.startswith("Reduce")), _reduction),
+    **({**WINDOWS, **FACTORS} if HAS_RELAX else {}),
 }
-
-_FOR_RELAX: dict[str, Callable[[OnnxGraph, Any], None]] = {**MOVES, **IMAGES}
-"""What the importer of Relax makes functions of its own of, or its front end has no layers for."""

@@ -19,15 +19,16 @@ FOUR_BITS = {onnx.TensorProto.INT4: np.int8, onnx.TensorProto.UINT4: np.uint8}
 
 @dataclass
 class OnnxGraph:
-    """A graph in the making: nodes so far, constants by name, known shapes by name; what its own names begin with."""
+    """A graph in the making: nodes so far, constants by name, known shapes and types by name; what its own names begin
+    with."""
 
     constants: dict[str, Array]
-    shapes: Mapping[str, tuple[int, ...]]
+    shapes: dict[str, tuple[int, ...]]
+    types: Mapping[str, Any]
+    opset: int
     own: str
     nodes: list[Any] = field(default_factory=list)
     count: int = 0
-    images: dict[str, str] = field(default_factory=dict)
-    """Values of one spatial dimension that are there as images of height 1 as well, and these."""
     _makers: dict[str, Any] = field(default_factory=dict)
     _known: int = 0
 
@@ -45,6 +46,21 @@ class OnnxGraph:
             output = f"{self.own}_value_{self.count}"
         self.nodes.append(helper.make_node(operator, inputs, [output], like.name, **attributes))
         return output
+
+    def cut(self, like: Any, data: str, axis: int, first: int, stop: int) -> str:
+        """A part of a value of known shape, from an index of an axis to another."""
+        bounds = [self.constant(np.asarray([number], np.int64)) for number in (first, stop, axis)]
+        part, shape = self.node(like, "Slice", [data, *bounds]), self.shapes[data]
+        self.shapes[part] = (*shape[:axis], stop - first, *shape[axis + 1 :])
+        return part
+
+    def joined(self, like: Any, parts: Sequence[str], axis: int) -> str:
+        """The parts, of known shapes, behind each other."""
+        if len(parts) == 1:
+            return parts[0]
+        whole, shape = self.node(like, "Concat", parts, axis=axis), self.shapes[parts[0]]
+        self.shapes[whole] = (*shape[:axis], sum(self.shapes[part][axis] for part in parts), *shape[axis + 1 :])
+        return whole
 
     def maker(self, name: str) -> Any | None:
         """The node that gives a value, or None for inputs and constants."""
@@ -93,10 +109,12 @@ def attributes_of(node: Any) -> dict[str, Any]:
     return {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
 
 
-def rewritten(model: Any, forms: Mapping[str, Callable[[OnnxGraph, Any], None]], opset: int, own: str) -> Any:
-    """The model with each node replaced by what its form makes of it."""
+def rewritten(
+    model: Any, forms: Mapping[str, Callable[[OnnxGraph, Any], None]], opset: int, own: str
+) -> tuple[Any, Mapping[str, tuple[int, ...]]]:
+    """The model with each node replaced by what its form makes of it, and the shapes that are known."""
     constants = {tensor.name: _array(tensor) for tensor in model.graph.initializer}
-    graph = OnnxGraph(constants, dict(_shapes(model.graph)), own)
+    graph = OnnxGraph(constants, dict(_shapes(model.graph)), dict(_types(model.graph)), opset, own)
     for node in model.graph.node:
         if node.op_type == "Constant" and node.attribute[0].name == "value":
             constants[node.output[0]] = numpy_helper.to_array(node.attribute[0].t)
@@ -108,7 +126,9 @@ def rewritten(model: Any, forms: Mapping[str, Callable[[OnnxGraph, Any], None]],
         del part[:]
         part.extend(content)
     opsets = [helper.make_opsetid("", opset)]
-    return helper.make_model(made, opset_imports=opsets, ir_version=min(model.ir_version, 8))
+    made_model = helper.make_model(made, opset_imports=opsets, ir_version=min(model.ir_version, 8))
+    shapes = {name: array.shape for name, array in graph.constants.items()}
+    return made_model, {**graph.shapes, **shapes}
 
 
 def _array(tensor: Any) -> Array:
@@ -130,6 +150,11 @@ def _shapes(graph: Any) -> Iterator[tuple[str, tuple[int, ...]]]:
             yield info.name, tuple(extents)
     for tensor in graph.initializer:
         yield tensor.name, tuple(tensor.dims)
+
+
+def _types(graph: Any) -> Iterator[tuple[str, Any]]:
+    for info in (*graph.input, *graph.value_info):
+        yield info.name, helper.tensor_dtype_to_np_dtype(info.type.tensor_type.elem_type)
 
 
 def as_it_is(graph: OnnxGraph, node: Any) -> None:

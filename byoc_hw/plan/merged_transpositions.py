@@ -67,9 +67,9 @@ def _replaced(graph: Graph, passed: set[int], found: list[Layer]) -> Iterator[La
 
 def _as_one(graph: Graph, first: Transpose, last: Transpose, accelerator: Accelerator) -> Iterator[Layer]:
     """Two transpositions as one, between reshapes; nothing where they have no dimensions in common, or take no more
-    cycles as two. Copies of the region's arguments do those at its border."""
+    cycles as two."""
     both = Permutation(first.ifm.shape, first.axes).then(Permutation(last.ifm.shape, last.axes))
-    if both is None or first.ifm.bytes_of(1) != 1 or last.ofm in graph.outputs:
+    if both is None or first.ifm.bytes_of(1) != 1:
         return
     made = tuple(both.shape[axis] for axis in both.axes)
     names = distinct(
@@ -83,15 +83,17 @@ def _as_one(graph: Graph, first: Transpose, last: Transpose, accelerator: Accele
     while root in graph.made and isinstance(graph.layers[graph.made[root]], Reshape):
         root = graph.layers[graph.made[root]].ifm
     alone = transposing_cycles(last, accelerator, parted=True)
-    if root in graph.inputs or _cycles(one, root, accelerator) >= _cycles(first, root, accelerator) + alone:
+    if _cycles(one, root, graph, accelerator) >= _cycles(first, root, graph, accelerator) + alone:
         return
     yield Reshape(apart.name, (), first.ifm, apart)
     yield one
     yield Reshape(last.name, last.source, turned, last.ofm)
 
 
-def _cycles(layer: Transpose, root: Tensor, accelerator: Accelerator) -> float:
-    """Cycles of the DMA for a transposition of what a layer makes as `root`: from its store on."""
+def _cycles(layer: Transpose, root: Tensor, graph: Graph, accelerator: Accelerator) -> float:
+    """Cycles of the DMA for a transposition of an input, or of what a layer makes as `root`: from its store on."""
+    if root in graph.inputs:
+        return transposing_cycles(layer, accelerator, parted=True)
     plain = copy_cycles(root.nbytes, 1, accelerator)
     return min(
         plain + transposing_cycles(layer, accelerator, parted=True), stored_cycles(layer, extents(root), accelerator)

@@ -77,7 +77,12 @@ def _interface(value: Any, field: str) -> None:
 
 _layer = structure(
     {"id": _count, "name": text, "kind": text, "region": nullable(text), "source": list_of(text)},
-    {"weights": structure({"bits": integer(2, 4), "saved": _count}), "macs": integer(), "constants": _count},
+    {
+        "weights": structure({"bits": integer(2, 4), "saved": _count}),
+        "macs": integer(),
+        "constants": _count,
+        "axes": list_of(_count),
+    },
 )
 _jobs = list_of(matching(r"\d{1,9}( \d{1,9}){5}(( \d{1,9}){2})?", "six or eight numbers below 1000000000"))
 _moved_box = matching(r"(-1|\d{1,9})( \d{1,9}){2}(( \d{1,9}){3})*", "numbers below 1000000000")

@@ -34,6 +34,18 @@ def test_transposes_only_at_the_borders():
     assert kinds(nchw_chain(flatten=False)) == ["transpose", "conv2d", "depthwise_conv2d", "pool2d", "transpose"]
 
 
+def test_a_folded_pad_leaves_the_convolutions_in_front_of_it_as_they_are():
+    # Those behind an operator other than a pad were given its input, and the padding of the last one.
+    x = variable((1, 3, 10, 8))
+    y = Pool("nn.max_pool2d", layout="NCHW", kernel=(3, 3), strides=(1, 1), padding=(1, 1, 1, 1)).expr(x)
+    y = Conv(10, 8, 3, 8, layout="NCHW").expr(y)
+    same = {"ifm_zero_point": 5, "ifm_scale": 0.4}
+    y = Conv(10, 8, 8, 4, layout="NCHW", padding=(0, 0, 0, 0), explicit_pad=(1, 1, 1, 1), seed=1, **same).expr(y)
+    mod = module(y, x)
+    assert kinds(mod) == ["transpose", "pool2d", "conv2d", "conv2d", "transpose"]
+    assert_bit_exact(mod)
+
+
 def test_transposes_before_a_flatten():
     assert kinds(nchw_chain(flatten=True))[-3:] == ["pool2d", "transpose", "reshape"]
 

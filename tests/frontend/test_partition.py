@@ -162,6 +162,27 @@ def test_host_functions_with_several_results():
     assert_bit_exact(mod)
 
 
+def of_split(x):
+    upper, lower = relay.split(x, 2, axis=1)
+    return relay.add(upper, lower)
+
+
+def of_concatenation(x):
+    return relay.strided_slice(relay.concatenate([x, relay.nn.relu(x)], axis=1), (0, 2, 0, 0), (1, 5, 6, 8))
+
+
+@pytest.mark.parametrize("on_host", [of_split, of_concatenation])
+def test_a_host_operator_of_tuples_beside_a_connection(on_host):
+    # TVM's passes put both convolutions in one region with the operator between, and recursed until the stack was full.
+    x = variable((1, 6, 6, 8))
+    first = Conv(6, 6, 8, 8).expr(x)
+    real = on_host(relay.qnn.op.dequantize(first, const(0.1, "float32"), const(3, "int32")))
+    other = relay.qnn.op.quantize(real, const(0.1, "float32"), const(3, "int32"), out_dtype="int8")
+    mod = module(relay.concatenate([Conv(3, 6, 8, 8, seed=1).expr(other), first], axis=1), x)
+    assert len(regions(byoc_hw.partition_for_hwlib(mod))) == 2
+    assert_bit_exact(mod)
+
+
 def test_readers_that_disagree_on_a_tensors_quantization():
     # Legal Relay: the bytes are what they are, each reader brings its own scale and zero point.
     x = variable((1, 8, 8, 4))

@@ -48,6 +48,11 @@ def operators(net):
     yield net.unary("Relu", x)
     yield net.unary("Sigmoid", x)
     yield net.softmax(rows)
+    yield net.batch_norm(x, act="Relu")
+    yield net.prelu(x, 0.1, 0.2, 0.5, -0.3)
+    yield net.prelu(x, 0.2)
+    yield from net.split(x, 1, 3)
+    yield net.depth_to_space(x, 2, "DCR")
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from tvm import relay
 from byoc_hw.errors import Unsupported
 from byoc_hw.frontend.accelerators import by_name
 from byoc_hw.frontend.relay import read
-from byoc_hw.frontend.relay.compose import called_with, each_call, rebuild_calls, with_main, without_composite
+from byoc_hw.frontend.relay.compose import applied, called_with, each_call, rebuild_calls, with_main, without_composite
 from byoc_hw.frontend.relay.lower import lower_region, region_layout
 from byoc_hw.frontend.relay.opaque import merge_composites, show_bodies
 from byoc_hw.frontend.relay.session import Session, session
@@ -85,17 +85,16 @@ def optimize(mod: tvm.IRModule, compiler: str, why_no_plan: Planner) -> tvm.IRMo
 
 def _inlined(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:
     """The operators of a composite, with those replaced that layout conversion cannot convert."""
-    body = without_composite(call, arguments)
     if not isinstance(call.op, relay.Function):
-        return body
+        return without_composite(call, arguments)
     parsed = parse_composite(str(call.op.attrs["Composite"]).partition(".")[2], call.op.body)
     if parsed is None:
-        return body
+        return without_composite(call, arguments)
     layer, match = parsed
     if match.get("nn.pad") is None or not isinstance(layer, Convolution):
-        return body
+        return without_composite(call, arguments)
     padding = layer.padding
-    return rebuild_calls(relay.Function([], body), lambda inner, args: _padded(inner, args, padding)).body
+    return applied(rebuild_calls(call.op, lambda inner, args: _padded(inner, args, padding)), arguments)
 
 
 def _padded(call: relay.Call, arguments: list[relay.Expr], padding: Padding) -> relay.Expr:
@@ -121,12 +120,22 @@ _OF_A_CONVOLUTION = (
 # ---------------------------------------------------------------- after the conversion
 
 
+_LAYOUTS: dict[tuple[int, ...], tuple[str, str]] = {
+    (0, 2, 3, 1): ("NCHW", "NHWC"),
+    (0, 3, 1, 2): ("NHWC", "NCHW"),
+}
+"""The layouts that a model's own transpositions change."""
+
+
 def _tidied(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:
     """Moves layout_transforms out of composites, and cancels inverse pairs."""
     name = operator_name(call)
     if name == "qnn.conv2d" and call.attrs.groups == 1 and str(call.attrs.kernel_layout) == "HWOI":
         # Of one channel and one filter: the same weights, and TVM has no such convolution in HWOI.
         return with_span(_convolution(call, arguments, kernel_layout="HWIO"), call.span)
+    if name == "transpose" and (layouts := _LAYOUTS.get(read.transposed_axes(call))) is not None:
+        call = with_span(relay.layout_transform(arguments[0], *layouts), call.span)
+        name = "layout_transform"
     if name == "layout_transform":
         return _tidied_transform(call, arguments[0])
     if name == "mean" and read.layout_of(call) == "NCHW":

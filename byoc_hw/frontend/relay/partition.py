@@ -37,6 +37,7 @@ from byoc_hw.frontend.relay.serial import serial
 from byoc_hw.frontend.relay.session import Session, session
 from byoc_hw.frontend.relay.sources import calls_in_order, source_operators
 from byoc_hw.frontend.relay.table import entries
+from byoc_hw.frontend.relay.tuples import HostTuples
 from byoc_hw.frontend.seam import Backend
 from byoc_hw.pattern import Recorder
 from byoc_hw.soc import Hardware
@@ -134,13 +135,16 @@ def rewriting(job: Session) -> list[tvm.transform.Pass]:
 
 def partitioning(main: relay.Function, job: Session, mod_name: str) -> list[tvm.transform.Pass]:
     """The partitioning passes, in order, for a model whose function is `main`."""
+    tuples = HostTuples()
     return [
         merge_composites(entries(job, main), job.bodies),
         *with_tables(job),
+        tuples.hide(),
         # Tuples are not annotated: they would become external functions that do nothing.
         relay.transform.AnnotateTarget(job.accelerator.name, include_non_call_ops=False),
         relay.transform.MergeCompilerRegions(),
         relay.transform.PartitionGraph(mod_name),  # runs relay.ext.<accelerator>.optimize on each region
+        tuples.show(),
         show_bodies(job.bodies),
     ]
 

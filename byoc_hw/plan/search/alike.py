@@ -105,7 +105,7 @@ def layer_sizes(layer: Layer) -> Hashable:
     return (type(layer), same, *(_plain(getattr(layer, one.name)) for one in fields(layer) if one.name not in _ANY))
 
 
-_ANY = ("name", "source", "act_min", "act_max")
+_ANY = ("name", "source", "axes_of_model", "act_min", "act_max")
 
 
 def _plain(value: object) -> object:

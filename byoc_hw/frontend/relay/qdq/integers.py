@@ -14,7 +14,8 @@ import tvm
 from tvm import relay
 
 from byoc_hw.frontend.relay.compose import called_with
-from byoc_hw.frontend.relay.qdq.operators import PRODUCTS, RULES, concatenated
+from byoc_hw.frontend.relay.qdq.operators import MOVES, PRODUCTS, RULES, WITH_PARTS, concatenated
+from byoc_hw.frontend.relay.qdq.product_sums import real_numbers
 from byoc_hw.frontend.relay.qdq.values import Grid, Quantizable, Stored
 from byoc_hw.frontend.relay.sources import calls_in_order, operands_of, operator_name, with_span
 from byoc_hw.tensor import Array
@@ -50,6 +51,8 @@ class _Integers:
     def __init__(self) -> None:
         self._new: dict[relay.Expr, relay.Expr] = {}
         self._values: dict[relay.Expr, Quantizable] = {}
+        self._parts: dict[relay.Expr, list[Quantizable | None]] = {}
+        """The values of operators with several results."""
         self._depth: dict[relay.Expr, int] = {}
 
     def of(self, body: relay.Expr) -> relay.Expr:
@@ -64,6 +67,8 @@ class _Integers:
             self._new[node] = relay.Tuple([self._new[field] for field in node.fields], node.span)
         elif isinstance(node, relay.TupleGetItem):
             self._new[node] = relay.TupleGetItem(self._new[node.tuple_value], node.index, node.span)
+            if node.tuple_value in self._parts and (part := self._parts[node.tuple_value][node.index]) is not None:
+                self._moved(node, part, self._depth[node.tuple_value], node.tuple_value.span)
         else:
             self._new[node] = node
 
@@ -73,13 +78,44 @@ class _Integers:
         self._new[call] = called_with(call, arguments)
         if name == "copy" and not isinstance(arguments[0], relay.Var):
             self._new[call] = arguments[0]
+            if call.args[0] in self._values:
+                self._values[call], self._depth[call] = self._values[call.args[0]], self._depth[call.args[0]]
+            return
+        if name == "nn.prelu" and (slope := self._one_slope(call)) is not None:
+            leaky = with_span(relay.nn.leaky_relu(arguments[0], slope), call.span)
+            self._new[call] = leaky
+            return
         if name == "qnn.quantize":
             self._new[call] = self._quantized(call, arguments)
             return
-        value = self._value(call, name)
         depth = 1 + max((self._depth.get(operand, 0) for operand in operands_of(call)), default=0)
-        if value is not None and depth <= _DEEPEST:
+        if depth > _DEEPEST:
+            return
+        if name in WITH_PARTS:
+            parts = WITH_PARTS[name](call, [self._values.get(argument) for argument in call.args])
+            if parts is not None:
+                self._parts[call], self._depth[call] = parts, depth
+            return
+        value = self._value(call, name)
+        if value is None:
+            return
+        if name in MOVES:
+            self._moved(call, value, depth, call.span)
+        else:
             self._values[call], self._depth[call] = value, 0 if name == "qnn.dequantize" else depth
+
+    def _one_slope(self, call: relay.Call) -> float | None:
+        """The slope of a PReLU that has the same one for all channels; None for others."""
+        slopes = real_numbers(self._values.get(call.args[1]), call.args[1])
+        return None if slopes is None or (slopes != slopes.flat[0]).any() else float(np.float32(slopes.flat[0]))
+
+    def _moved(self, node: relay.Expr, value: Quantizable, depth: int, span: object) -> None:
+        """A value that picks among those of another: float operators that read it dequantize what is picked."""
+        self._values[node], self._depth[node] = value, depth
+        stored = value.stored()
+        if stored is not None and stored.grid is not None and not isinstance(self._new[node], relay.Var):
+            numbers = stored.grid.constants
+            self._new[node] = with_span(relay.qnn.op.dequantize(stored.expr, *numbers, out_dtype="float32"), span)
 
     def _value(self, call: relay.Call, name: str) -> Quantizable | None:
         if name == "qnn.dequantize":

@@ -14,6 +14,7 @@ from functools import partial
 import numpy as np
 from tvm import relay
 
+from byoc_hw.frontend.relay.qdq.product_sums import BYTES, PRODUCT_SUMS, batch_norm_parts, real_numbers
 from byoc_hw.frontend.relay.qdq.values import (
     Build,
     Computed,
@@ -25,107 +26,14 @@ from byoc_hw.frontend.relay.qdq.values import (
     Sum,
     also_named,
 )
-from byoc_hw.frontend.relay.read import padding
+from byoc_hw.frontend.relay.read import padding, reduced_axes
 from byoc_hw.frontend.relay.sources import operator_name, with_span
 from byoc_hw.tensor import Array
 
 _Rule = Callable[[relay.Call, Sequence[Quantizable | None]], Quantizable | None]
 
-_BYTES = ("int8", "uint8")
 _CLOSE = 1e-5
 """The relative difference up to which a bias is on the sum's scale: exporters round the product of two scales."""
-
-# ---------------------------------------------------------------- sums of products
-
-
-def _conv2d(call: relay.Call, values: Sequence[Quantizable | None]) -> Quantizable | None:
-    return _convolution(call, values, relay.qnn.op.conv2d, {})
-
-
-def _conv2d_transpose(call: relay.Call, values: Sequence[Quantizable | None]) -> Quantizable | None:
-    return _convolution(
-        call, values, relay.qnn.op.conv2d_transpose, {"output_padding": tuple(call.attrs.output_padding)}
-    )
-
-
-def _convolution(
-    call: relay.Call, values: Sequence[Quantizable | None], operator: Callable[..., relay.Call], more: dict[str, object]
-) -> Quantizable | None:
-    attrs = call.attrs
-    operands = _operands(values, str(attrs.kernel_layout).index("O"))
-    if operands is None:
-        return None
-    out_layout = str(attrs.out_layout) or str(attrs.data_layout)
-    filters = int(call.checked_type.shape[out_layout.index("C")])
-    left, right = operands
-    if right.scale.ndim and len(right.scale) != filters:  # depthwise, with a scale for each input
-        right = replace(right, scale=np.repeat(right.scale, filters // len(right.scale)))
-    conv = operator(
-        *_with_grids(left, right),
-        kernel_size=tuple(call.args[1].checked_type.shape[str(attrs.kernel_layout).index(side)] for side in "HW"),
-        channels=filters,
-        strides=tuple(attrs.strides),
-        padding=tuple(attrs.padding),
-        dilation=tuple(attrs.dilation),
-        groups=int(attrs.groups),
-        data_layout=str(attrs.data_layout),
-        kernel_layout=str(attrs.kernel_layout),
-        out_layout=str(attrs.out_layout),
-        out_dtype="int32",
-        **more,
-    )
-    return Sum(with_span(conv, call.span), _product(left, right), out_layout.index("C"))
-
-
-def _dense(call: relay.Call, values: Sequence[Quantizable | None]) -> Quantizable | None:
-    operands = _operands(values, channels=0)
-    if operands is None:
-        return None
-    units = int(call.args[1].checked_type.shape[0])
-    dense = relay.qnn.op.dense(*_with_grids(*operands), units=units, out_dtype="int32")
-    return Sum(with_span(dense, call.span), _product(*operands), axis=1)
-
-
-def _batch_matmul(call: relay.Call, values: Sequence[Quantizable | None]) -> Quantizable | None:
-    operands = _operands(values, channels=None)
-    if operands is None:
-        return None
-    left, right = operands  # the qnn operator takes rows of both
-    if bool(call.attrs.transpose_a):
-        left = replace(left, expr=_transposed(left.expr, call))
-    if not bool(call.attrs.transpose_b):
-        right = replace(right, expr=_transposed(right.expr, call))
-    product = relay.qnn.op.batch_matmul(*_with_grids(left, right), out_dtype="int32")
-    return Sum(with_span(product, call.span), _product(left, right), axis=2)
-
-
-def _transposed(expr: relay.Expr, call: relay.Call) -> relay.Expr:
-    """The matrices of an operand transposed, or as they were before they were transposed."""
-    axes = (0, 2, 1)
-    if isinstance(expr, relay.Call) and operator_name(expr) == "transpose" and tuple(expr.attrs.axes or ()) == axes:
-        return expr.args[0]
-    return with_span(relay.transpose(expr, axes), call.span)
-
-
-def _operands(values: Sequence[Quantizable | None], channels: int | None) -> tuple[Stored, Stored] | None:
-    """Bytes and weights that a qnn operator multiplies: weights may have a scale for each index of axis `channels`."""
-    stored = [None if value is None else value.stored() for value in values]
-    left, right = stored
-    if left is None or right is None or left.dtype not in _BYTES or right.dtype not in _BYTES or left.scale.ndim:
-        return None
-    return (left, right) if right.scale.ndim == 0 or right.axis == channels else None
-
-
-def _with_grids(left: Stored, right: Stored) -> tuple[relay.Expr, ...]:
-    """The operands of a qnn operator of two: both, their zero points, their scales."""
-    zero_points = (relay.const(side.zero_point, "int32") for side in (left, right))
-    scales = (relay.const(side.scale, "float32") for side in (left, right))
-    return (left.expr, right.expr, *zero_points, *scales)
-
-
-def _product(left: Stored, right: Stored) -> Array:
-    return np.asarray(np.multiply(left.scale, right.scale, dtype=np.float32))
-
 
 # ---------------------------------------------------------------- sums with a bias, sums of two
 
@@ -191,7 +99,7 @@ def _pairwise(
     left, right = (None if value is None else value.stored() for value in values)
     if left is None or right is None or left.grid is None or right.grid is None:
         return None
-    if left.dtype != right.dtype or left.dtype not in _BYTES:
+    if left.dtype != right.dtype or left.dtype not in BYTES:
         return None
     operands = (left.expr, right.expr, *left.grid.constants, *right.grid.constants)
 
@@ -266,6 +174,10 @@ def _moved(call: relay.Call, values: Sequence[Quantizable | None]) -> Quantizabl
     build = _same(call)
     if isinstance(value, Sum) and _keeps_last(call, value):
         return replace(value, views=(*value.views, build))
+    return _built(value, build, call)
+
+
+def _built(value: Quantizable, build: Build, call: relay.Call) -> Quantizable:
     stored = value.stored()
     if stored is not None and stored.grid is not None:  # a requantize comes after: it may have less to do there
         return replace(stored, expr=build(stored.expr, stored.grid), span=call.span)
@@ -287,13 +199,53 @@ def _same(call: relay.Call) -> Build:
 
 
 def _weights_moved(call: relay.Call, value: Stored) -> Quantizable | None:
-    """Transposed weights with a scale for each index of an axis; other moves lose that axis."""
-    if operator_name(call) != "transpose":
+    """Weights with a scale for each index of an axis, transposed, or reshaped behind it; other moves lose that axis."""
+    moved = replace(value, expr=relay.Call(call.op, [value.expr], call.attrs, None, call.span))
+    if operator_name(call) == "transpose":
+        rank = len(call.checked_type.shape)
+        axes = [int(axis) % rank for axis in call.attrs.axes or reversed(range(rank))]
+        return replace(moved, axis=axes.index(value.axis))
+    before, after = ([int(extent) for extent in one.checked_type.shape] for one in (call.args[0], call))
+    kept = value.axis + 1
+    if operator_name(call) == "reshape" and before[:kept] == after[:kept]:
+        return moved
+    return None
+
+
+def _max(call: relay.Call, values: Sequence[Quantizable | None]) -> Quantizable | None:
+    """The maximum along axes; over height and width a pooling, whose layout can be converted."""
+    rank, axes = len(call.args[0].checked_type.shape), reduced_axes(call)
+    value = values[0]
+    if value is None or rank != 4 or axes != [2, 3] or (isinstance(value, Stored) and value.scale.ndim):
+        return _moved(call, values)
+    shape = [int(extent) for extent in call.checked_type.shape]
+
+    def build(expr: relay.Expr, grid: Grid) -> relay.Expr:
+        pooled = with_span(relay.nn.global_max_pool2d(expr), call.span)
+        return pooled if len(shape) == rank else with_span(relay.reshape(pooled, shape), call.span)
+
+    return _built(value, build, call)
+
+
+def _split(call: relay.Call, values: Sequence[Quantizable | None]) -> list[Quantizable | None] | None:
+    """The parts of a split value, each a slice."""
+    (value,) = values
+    if value is None or (isinstance(value, Stored) and value.scale.ndim):
         return None
-    rank = len(call.checked_type.shape)
-    axes = [int(axis) % rank for axis in call.attrs.axes or reversed(range(rank))]
-    moved = relay.Call(call.op, [value.expr], call.attrs, None, call.span)
-    return replace(value, expr=moved, axis=axes.index(value.axis))
+    shape = [int(extent) for extent in call.args[0].checked_type.shape]
+    axis = int(call.attrs.axis) % len(shape)
+    parts: list[Quantizable | None] = []
+    start = 0
+    for part in call.checked_type.fields:
+        begin, end = [0] * len(shape), list(shape)
+        begin[axis], end[axis] = start, start + int(part.shape[axis])
+        parts.append(_built(value, partial(_sliced, begin, end, call.span), call))
+        start = end[axis]
+    return parts
+
+
+def _sliced(begin: list[int], end: list[int], span: object, expr: relay.Expr, grid: Grid) -> relay.Expr:
+    return with_span(relay.strided_slice(expr, begin, end), span)
 
 
 def _resize2d(call: relay.Call, values: Sequence[Quantizable | None]) -> Quantizable | None:
@@ -339,13 +291,35 @@ def concatenated(call: relay.Call, values: Sequence[Quantizable | None]) -> Quan
     return Joined(parts, together, join)
 
 
+# ---------------------------------------------------------------- functions of one value, by channel
+
+
+def _prelu(call: relay.Call, values: Sequence[Quantizable | None]) -> Quantizable | None:
+    """A slope for each channel of an image in NCHW: in NHWC, where a table for each channel has its form."""
+    stored, slopes = None if values[0] is None else values[0].stored(), real_numbers(values[1], call.args[1])
+    source = None if stored is None else stored.grid
+    if stored is None or source is None or slopes is None:
+        return None
+    if len(call.checked_type.shape) != 4 or int(call.attrs.axis) != 1:
+        return None
+
+    def compute(grid: Grid) -> relay.Expr:
+        last = with_span(relay.transpose(stored.expr, (0, 2, 3, 1)), call.span)
+        real = with_span(relay.qnn.op.dequantize(last, *source.constants, out_dtype="float32"), call.span)
+        result = with_span(relay.nn.prelu(real, relay.const(slopes.astype(np.float32)), axis=3), call.span)
+        levels = with_span(relay.qnn.op.quantize(result, *grid.constants, out_dtype=grid.dtype), call.span)
+        return with_span(relay.transpose(levels, (0, 3, 1, 2)), call.span)
+
+    return Computed(compute)
+
+
 # ---------------------------------------------------------------- averages
 
 
 def _averaged(call: relay.Call, values: Sequence[Quantizable | None]) -> Stored | None:
     """The int8 that an average is of: a division truncates towards 0, which int8 has in its middle."""
     stored = None if values[0] is None else values[0].stored()
-    if stored is None or stored.grid is None or stored.dtype not in _BYTES:
+    if stored is None or stored.grid is None or stored.dtype not in BYTES:
         return None
     if stored.dtype == "int8":
         return stored
@@ -408,33 +382,35 @@ def _with_border(call: relay.Call, expr: relay.Expr, grid: Grid) -> relay.Expr:
     return with_span(relay.nn.pad(expr, layout, float(grid.zero_point)), call.span)
 
 
-PRODUCTS = ("nn.conv2d", "nn.conv2d_transpose", "nn.dense", "nn.batch_matmul")
+PRODUCTS = tuple(PRODUCT_SUMS)
 """The operators that sum products: those that a model is quantized for."""
 
 MOVES = (
-    *("reshape", "squeeze", "expand_dims", "nn.batch_flatten", "transpose", "strided_slice", "copy"),
+    *("reshape", "squeeze", "expand_dims", "nn.batch_flatten", "transpose", "strided_slice", "image.resize2d"),
     *("nn.depth_to_space", "nn.space_to_depth", "broadcast_to", "layout_transform"),
     *("nn.max_pool2d", "nn.global_max_pool2d", "max", "min"),
 )
-"""The operators that pick among their input's elements."""
+"""The operators that pick among their input's elements. A resize does so in part, and then has a rule."""
 
 RULES: dict[str, _Rule] = {
-    "nn.conv2d": _conv2d,
-    "nn.conv2d_transpose": _conv2d_transpose,
-    "nn.dense": _dense,
-    "nn.batch_matmul": _batch_matmul,
+    **dict.fromkeys(MOVES, _moved),
+    **PRODUCT_SUMS,
     "nn.bias_add": _bias_add,
     "add": _add,
     "subtract": partial(_pairwise, relay.qnn.op.subtract),
     "multiply": partial(_pairwise, relay.qnn.op.mul),
     "nn.relu": _relu,
     "clip": _clip,
+    "nn.prelu": _prelu,
     "maximum": _maximum,
     "minimum": _minimum,
     "nn.pad": _pad,
     "image.resize2d": _resize2d,
+    "max": _max,
     "mean": _mean,
     "nn.global_avg_pool2d": _global_average,
     "nn.avg_pool2d": _average_pool,
-    **dict.fromkeys(MOVES, _moved),
 }
+
+WITH_PARTS = {"split": _split, "nn.batch_norm": batch_norm_parts}
+"""Operators of several results: the value of each, None for one without an integer form."""

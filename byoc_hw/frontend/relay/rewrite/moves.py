@@ -1,7 +1,7 @@
 """Operators that only move int8 values, in terms of slice, concatenate, transpose and reshape.
 
-split, stack, depth_to_space, space_to_depth, upsampling; and qnn.concatenate, whose inputs with another
-quantization are requantized first, as TVM does.
+split, stack, depth_to_space, space_to_depth, upsampling, an image of one pixel, row or column repeated; and
+qnn.concatenate, whose inputs with another quantization are requantized first, as TVM does.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ def _plain(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:
         "nn.depth_to_space": _depth_to_space,
         "nn.space_to_depth": _space_to_depth,
         "nn.upsampling": _upsampling,
+        "broadcast_to": _broadcast_to,
         "qnn.concatenate": _concatenate,
     }.get(operator_name(call))
     if rewritten is None or not _moves_int8(call):
@@ -134,6 +135,19 @@ def _upsampling(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:
         call,
         relay.image.resize2d(arguments[0], size, None, layout, method.removeprefix("bi"), coordinates, ""),
     )
+
+
+def _broadcast_to(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:
+    """One row or column, or a pixel, repeated: the nearest one of each place."""
+    before, after = _shape(call.args[0]), _shape(call)
+    for layout in ("NHWC", "NCHW"):
+        size = [after[layout.index(letter)] for letter in "HW"]
+        kept = len(before) == 4 and all(before[layout.index(letter)] == after[layout.index(letter)] for letter in "NC")
+        if kept and before != after:
+            return _for(
+                call, relay.image.resize2d(arguments[0], size, None, layout, "nearest_neighbor", "asymmetric", "")
+            )
+    return called_with(call, arguments)
 
 
 def _permuted(call: relay.Call, ifm: relay.Expr, split: tuple[int, ...], order: tuple[int, ...]) -> relay.Expr:

@@ -416,6 +416,7 @@ _PICKING: dict[str, _Rule] = {
         (
             *("reshape", "squeeze", "expand_dims", "nn.batch_flatten", "transpose", "strided_slice", "split"),
             *("nn.depth_to_space", "nn.space_to_depth", "layout_transform", "concatenate", "max", "min"),
+            "broadcast_to",
         ),
         _view,
     ),
