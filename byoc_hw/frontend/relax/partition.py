@@ -31,6 +31,7 @@ from byoc_hw.frontend.relax.forms import QdqJob, fusions
 from byoc_hw.frontend.relax.host_works import tvm_marks
 from byoc_hw.frontend.relax.outcomes import outcomes_of
 from byoc_hw.frontend.relax.own_composites import with_own_composites
+from byoc_hw.frontend.relax.qdq_counted import with_counted_padding
 from byoc_hw.frontend.relax.qdq_layout import in_nhwc
 from byoc_hw.frontend.relax.qdq_moves import moved_before_quantize, moves_of_stored
 from byoc_hw.frontend.relax.qdq_products import with_columns_last
@@ -172,7 +173,7 @@ def prepared(mod: Any, params: Mapping[str, Any] | None) -> tvm.IRModule:
 
 def with_moves(mod: tvm.IRModule) -> tvm.IRModule:
     """The prepared module with images in NHWC, biases as integers, and operators that move values on stored ones."""
-    main = moved_before_quantize(in_nhwc(with_signed_values(mod["main"])))
+    main = with_counted_padding(moved_before_quantize(in_nhwc(with_signed_values(mod["main"]))))
     main = moves_of_stored(with_stored_biases(moves_of_stored(main)))
     main = with_columns_last(each_its_own_dequantize(main))
     return tvm.IRModule({mod.get_global_var("main"): main}, attrs=mod.attrs)

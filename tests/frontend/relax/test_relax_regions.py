@@ -99,6 +99,46 @@ def test_the_operand_that_is_broadcast_is_the_second():
     assert graph.layers[0].inputs == (graph.inputs[1], graph.inputs[0])
 
 
+def counted_average(zero_point, scale=0.02):
+    def body(x):
+        image = real(x, scale, zero_point, axis=3)
+        pool = relax.op.nn.avg_pool2d(image, [3, 2], [2, 1], [1, 0, 1, 1], layout="NHWC", count_include_pad=True)
+        return stored(pool, 0.015, -7)
+
+    return body
+
+
+@pytest.mark.parametrize(("zero_point", "kinds"), [(0, ["pool2d"]), (3, ["pad", "pool2d"])])
+def test_an_average_counts_its_padding_as_real_zeros(zero_point, kinds, tmp_path):
+    mod = module(counted_average(zero_point), (1, 6, 5, 8))
+    partitioned = byoc_hw.partition_for_hwlib(mod, mod_name="m")
+    assert [layer.kind for layer in layers(mod)] == kinds
+    project = byoc_hw.build(partitioned, output_dir=tmp_path / "m")
+    image = np.random.default_rng(0).integers(-128, 128, (1, 6, 5, 8)).astype("int8")
+    real_values = np.pad((image.astype(np.float64) - zero_point) * np.float32(0.02), [(0, 0), (1, 1), (0, 1), (0, 0)])
+    windows = np.lib.stride_tricks.sliding_window_view(real_values, (3, 2), (1, 2))[:, ::2]
+    expected = np.rint(windows.mean((-1, -2)) / np.float32(0.015)) - 7
+    found = project.run([image]).outputs[0]
+    assert found.shape == expected.shape
+    assert np.abs(found - np.clip(expected, -128, 127)).max() <= 1
+    assert byoc_hw.validate(project, [[image]], partitioned, tolerance=1).ok
+
+
+def test_an_average_that_counts_its_padding_is_declined_where_its_zero_point_is_by_channel():
+    reasons = outcome_reasons(module(counted_average(3, np.full(8, 0.02)), (1, 6, 5, 8)))
+    assert "avg_pool2d: an average that counts its padding has zero point 0: got 3" in reasons
+
+
+def test_a_product_of_a_value_and_its_own_sigmoid_is_one_table_with_the_names_of_both():
+    def body(x):
+        gate = stored(relax.op.sigmoid(real(x, 0.02, 3)), 1 / 256, -128)
+        return stored(relax.op.multiply(real(x, 0.02, 3), real(gate, 1 / 256, -128)), 0.02, -5)
+
+    (layer,) = layers(module(body, (1, 4, 4, 8)))
+    assert layer.kind == "lookup"
+    assert {"sigmoid", "multiply"} <= {name.partition("_")[0] for name in layer.source}
+
+
 def test_a_region_of_nothing_but_reshapes_stays_on_the_host():
     mod = module(lambda x: relax.op.reshape(x, (1, 128)), (1, 4, 4, 8))
     assert layers(mod) == []
