@@ -99,6 +99,49 @@ def test_the_operand_that_is_broadcast_is_the_second():
     assert graph.layers[0].inputs == (graph.inputs[1], graph.inputs[0])
 
 
+def patches(layout="HWIO", scales=16, zero_point=-5):
+    """A convolution of windows of 4 x 3 side by side, with a row and a column that none reads."""
+
+    def body(x):
+        random = np.random.default_rng(3)
+        extents = {"H": 4, "W": 3, "I": 5, "O": 16}
+        weights = random.integers(-127, 128, [extents[letter] for letter in layout]).astype("int8")
+        sizes = random.uniform(0.001, 0.002, scales).astype("float32") if scales > 1 else 0.0015
+        kernel = real(relax.const(weights), sizes, 0, axis=layout.index("O"))
+        image = real(x, 0.02, zero_point)
+        conv = relax.op.nn.conv2d(image, kernel, [4, 3], data_layout="NHWC", kernel_layout=layout)
+        bias = real(relax.const(np.arange(16, dtype="int32") * 40), np.float32(0.02) * sizes, 0)
+        return stored(relax.op.add(conv, bias), 0.02, 4)
+
+    return module(body, (1, 9, 10, 5))
+
+
+def outputs_of(mod, directory, **options):
+    partitioned = byoc_hw.partition_for_hwlib(mod, mod_name="m", **options)
+    image = np.random.default_rng(4).integers(-128, 128, (1, 9, 10, 5)).astype("int8")
+    project = byoc_hw.build(partitioned, output_dir=directory)
+    assert byoc_hw.validate(project, [[image]], partitioned).ok
+    return project.run([image]).outputs[0]
+
+
+@pytest.mark.parametrize(("layout", "scales"), [("HWIO", 16), ("OIHW", 16), ("OHWI", 1)])
+def test_a_convolution_of_patches_is_one_of_single_pixels(layout, scales, tmp_path):
+    mod = patches(layout, scales)
+    found = layers(mod)
+    assert [layer.kind for layer in found] == ["slice", "reshape", "transpose", "reshape", "conv2d"]
+    assert found[-1].weights.shape == (16, 1, 1, 4 * 3 * 5)
+    results = outputs_of(mod, tmp_path / "offloaded")
+    assert np.array_equal(results, outputs_of(mod, tmp_path / "host", deny=["qnn_conv2d"]))
+    assert len(np.unique(results)) > 20
+
+
+def test_a_convolution_of_patches_that_is_not_offloaded_stays_as_it_is():
+    limits = dict(REFERENCE.limits) | {"conv2d": replace(REFERENCE.limits["conv2d"], weight_bits=(4,))}
+    narrow = replace(REFERENCE, name="narrow", limits=limits)
+    assert layers(patches(), accelerator=narrow) == []
+    assert any("stride is one of 1, 2: got 4" in reason for reason in outcome_reasons(patches(), accelerator=narrow))
+
+
 def counted_average(zero_point, scale=0.02):
     def body(x):
         image = real(x, scale, zero_point, axis=3)
