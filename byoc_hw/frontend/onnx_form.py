@@ -7,18 +7,22 @@ and the like, and adds their int32 bias. Here each becomes its float operator be
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper, shape_inference
+from onnx import helper, shape_inference
 
 from byoc_hw.errors import InvalidInput
+from byoc_hw.frontend.installed import HAS_RELAX
+from byoc_hw.frontend.onnx_factors import FACTORS
+from byoc_hw.frontend.onnx_gather import gather
+from byoc_hw.frontend.onnx_graph import FOUR_BITS, OnnxGraph, as_it_is, attributes_of, rewritten
+from byoc_hw.frontend.onnx_graph import node_text as node_text
 from byoc_hw.frontend.onnx_lines import with_planes
-from byoc_hw.tensor import Array
+from byoc_hw.frontend.onnx_pads import WINDOWS, pad
 
 OPSET = 17
 """The newest version of the operator set that TVM's importer reads."""
@@ -47,54 +51,6 @@ _NEW_ATTRIBUTES: dict[str, dict[str, object]] = {
 }
 """By operator: attributes that the importer does not read, and the value that they may have."""
 
-_FOUR_BITS = {onnx.TensorProto.INT4: np.int8, onnx.TensorProto.UINT4: np.uint8}
-"""Types of constants that are read as bytes: with their zero points they stand for the same values."""
-
-
-@dataclass
-class _Graph:
-    """A graph in the making: nodes so far, constants by name, known shapes and types by name; what its own names begin
-    with."""
-
-    constants: dict[str, Array]
-    shapes: dict[str, tuple[int, ...]]
-    types: Mapping[str, Any]
-    opset: int
-    own: str
-    nodes: list[Any] = field(default_factory=list)
-    count: int = 0
-
-    def constant(self, array: Array) -> str:
-        """The name of a new constant."""
-        self.count += 1
-        name = f"{self.own}_constant_{self.count}"
-        self.constants[name] = array
-        return name
-
-    def node(self, like: Any, operator: str, inputs: Sequence[str], output: str = "", **attributes: object) -> str:
-        """Add a node with the name of another; the name of its output."""
-        if not output:
-            self.count += 1
-            output = f"{self.own}_value_{self.count}"
-        self.nodes.append(helper.make_node(operator, inputs, [output], like.name, **attributes))
-        return output
-
-    def value(self, node: Any, name: str, what: str) -> Array:
-        """A constant that an operator needs; `InvalidInput` where it is computed at run time."""
-        if name not in self.constants:
-            raise InvalidInput(f"{node_text(node)}: {what} is a constant: got {name or 'none'}, computed at run time")
-        return self.constants[name]
-
-
-def node_text(node: Any) -> str:
-    """A node in messages."""
-    return f"{node.op_type} ({node.name})"
-
-
-def attributes_of(node: Any) -> dict[str, Any]:
-    """The attributes of a node by name."""
-    return {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
-
 
 def importable_form(model: Any) -> Any:
     """The model with one opset, 17 or older, and no QLinear operators. `InvalidInput` names what cannot be read.
@@ -102,7 +58,7 @@ def importable_form(model: Any) -> Any:
     Its inputs have static shapes, and its nodes unique names.
     """
     opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), OPSET)
-    narrow = {tensor.name for tensor in model.graph.initializer if tensor.data_type in _FOUR_BITS}
+    narrow = {tensor.name for tensor in model.graph.initializer if tensor.data_type in FOUR_BITS}
     for node in model.graph.node:
         _check(node, opset)
         if node.op_type != "DequantizeLinear" and narrow.intersection(node.input):
@@ -110,60 +66,12 @@ def importable_form(model: Any) -> Any:
             raise InvalidInput(
                 f"{node_text(node)}: constants of 4 bits are read by DequantizeLinear alone: got {found}"
             )
-    model, _ = _rewritten(model, _QUANTIZED, opset, "byoc_hw_float")
+    model, _ = rewritten(model, _QUANTIZED, opset, "byoc_hw_float")
     try:
         model = shape_inference.infer_shapes(model, data_prop=True)
     except Exception as error:  # onnx's own, where shapes do not agree
         raise InvalidInput(f"shapes of the model agree: {str(error).strip()}") from error
-    return with_planes(*_rewritten(model, _PLAIN, min(opset, OPSET), "byoc_hw_plain"))
-
-
-def _rewritten(
-    model: Any, forms: Mapping[str, Callable[[_Graph, Any], None]], opset: int, own: str
-) -> tuple[Any, Mapping[str, tuple[int, ...]]]:
-    """The model with each node replaced by what its form makes of it, and the shapes that are known."""
-    constants = {tensor.name: _array(tensor) for tensor in model.graph.initializer}
-    graph = _Graph(constants, dict(_shapes(model.graph)), dict(_types(model.graph)), opset, own)
-    for node in model.graph.node:
-        if node.op_type == "Constant" and node.attribute[0].name == "value":
-            constants[node.output[0]] = numpy_helper.to_array(node.attribute[0].t)
-        else:
-            forms.get(node.op_type, _as_it_is)(graph, node)
-    made = onnx.GraphProto()
-    made.CopyFrom(model.graph)
-    for part, content in ((made.node, graph.nodes), (made.initializer, list(_initializers(graph)))):
-        del part[:]
-        part.extend(content)
-    opsets = [helper.make_opsetid("", opset)]
-    made_model = helper.make_model(made, opset_imports=opsets, ir_version=min(model.ir_version, 8))
-    shapes = {name: array.shape for name, array in graph.constants.items()}
-    return made_model, {**graph.shapes, **shapes}
-
-
-def _array(tensor: Any) -> Array:
-    values = numpy_helper.to_array(tensor)
-    return np.asarray(values.astype(_FOUR_BITS.get(tensor.data_type, values.dtype)))
-
-
-def _initializers(graph: _Graph) -> Iterator[Any]:
-    used = {name for node in graph.nodes for name in node.input}
-    for name, array in graph.constants.items():
-        if name in used:
-            yield numpy_helper.from_array(array, name)
-
-
-def _shapes(graph: Any) -> Iterator[tuple[str, tuple[int, ...]]]:
-    for info in (*graph.input, *graph.value_info, *graph.output):
-        extents = [dim.dim_value for dim in info.type.tensor_type.shape.dim]
-        if info.type.tensor_type.HasField("shape") and all(extents):
-            yield info.name, tuple(extents)
-    for tensor in graph.initializer:
-        yield tensor.name, tuple(tensor.dims)
-
-
-def _types(graph: Any) -> Iterator[tuple[str, Any]]:
-    for info in (*graph.input, *graph.value_info):
-        yield info.name, helper.tensor_dtype_to_np_dtype(info.type.tensor_type.elem_type)
+    return with_planes(*rewritten(model, _PLAIN, min(opset, OPSET), "byoc_hw_plain"))
 
 
 def _check(node: Any, opset: int) -> None:
@@ -188,11 +96,7 @@ def _check(node: Any, opset: int) -> None:
 # ---------------------------------------------------------------- operators as they are, with details
 
 
-def _as_it_is(graph: _Graph, node: Any) -> None:
-    graph.nodes.append(node)
-
-
-def _quantizer(graph: _Graph, node: Any) -> None:
+def _quantizer(graph: OnnxGraph, node: Any) -> None:
     """QuantizeLinear or DequantizeLinear with all three inputs; one scale in a vector is a scalar."""
     inputs = [*node.input, *[""] * (3 - len(node.input))]
     scale = graph.value(node, inputs[1], "scale")
@@ -215,23 +119,23 @@ def _quantizer(graph: _Graph, node: Any) -> None:
     )
 
 
-def _reduction(graph: _Graph, node: Any) -> None:
+def _reduction(graph: OnnxGraph, node: Any) -> None:
     """A reduction with its axes as an attribute, as before opset 18; ReduceSum has them as an input since 13."""
     attributes = attributes_of(node)
     if len(node.input) < 2 or not node.input[1] or node.op_type == "ReduceSum":
-        _as_it_is(graph, node)
+        as_it_is(graph, node)
         return
     axes = [int(axis) for axis in graph.value(node, node.input[1], "axes")]
     attributes.pop("noop_with_empty_axes", None)
     graph.node(node, node.op_type, node.input[:1], node.output[0], axes=axes, **attributes)
 
 
-def _split(graph: _Graph, node: Any) -> None:
+def _split(graph: OnnxGraph, node: Any) -> None:
     """A split into equal parts, which opset 18 counts."""
     attributes = attributes_of(node)
     parts = attributes.pop("num_outputs", None)
     if parts is None:
-        _as_it_is(graph, node)
+        as_it_is(graph, node)
         return
     axis = attributes.get("axis", 0)
     extent = _shape(graph, node, node.input[0])[axis]
@@ -242,65 +146,26 @@ def _split(graph: _Graph, node: Any) -> None:
     )
 
 
-def _gather(graph: _Graph, node: Any) -> None:
-    """A gather at indices from 0: TVM's importer takes the first element for those that count from the end. At one
-    constant index it is a slice."""
-    data, indices = node.input
-    shape = graph.shapes.get(data)
-    if shape is None or graph.opset < _WITH_MOD:
-        _as_it_is(graph, node)
-        return
-    axis = attributes_of(node).get("axis", 0) % len(shape)
-    if indices in graph.constants:
-        _gather_at(graph, node, graph.constants[indices], axis)
-    elif indices in graph.types:
-        extent = graph.constant(np.asarray(shape[axis], graph.types[indices]))
-        counted = graph.node(node, "Mod", [indices, extent])
-        graph.node(node, "Gather", [data, counted], node.output[0], axis=axis)
-    else:
-        _as_it_is(graph, node)
-
-
-_WITH_MOD = 10
-"""The opset from which on there is Mod, and Slice has inputs."""
-
-
-def _gather_at(graph: _Graph, node: Any, indices: Array, axis: int) -> None:
-    data, shape = node.input[0], graph.shapes[node.input[0]]
-    extent = shape[axis]
-    outside = indices[(indices < -extent) | (indices >= extent)]
-    if outside.size:
-        raise InvalidInput(f"{node_text(node)}: indices are from {-extent} to {extent - 1}: got {outside.flat[0]}")
-    places = np.asarray(indices % extent)
-    if places.size != 1 or len(shape) < 2 or data in graph.constants:
-        graph.node(node, "Gather", [data, graph.constant(places)], node.output[0], axis=axis)
-        return
-    place = int(places.flat[0])
-    numbers = (graph.constant(np.asarray([one], np.int64)) for one in (place, place + 1, axis))
-    cut = graph.node(node, "Slice", [data, *numbers])
-    graph.shapes[cut] = (*shape[:axis], 1, *shape[axis + 1 :])
-    whole = (*shape[:axis], *places.shape, *shape[axis + 1 :])
-    graph.node(node, "Reshape", [cut, graph.constant(np.asarray(whole, np.int64))], node.output[0])
-
-
-def _with_known_inputs(count: int) -> Callable[[_Graph, Any], None]:
+def _with_known_inputs(
+    count: int, read: Callable[[OnnxGraph, Any], None] = as_it_is
+) -> Callable[[OnnxGraph, Any], None]:
     """An operator whose inputs after the first `count` are new in opset 18, and are not read."""
 
-    def form(graph: _Graph, node: Any) -> None:
+    def form(graph: OnnxGraph, node: Any) -> None:
         if any(node.input[count:]):
             raise InvalidInput(f"{node_text(node)}: has at most {count} inputs, without axes: got {len(node.input)}")
         if "axes" in attributes_of(node):
             raise InvalidInput(f"{node_text(node)}: axes are all: got {attributes_of(node)['axes']}")
-        _as_it_is(graph, node)
+        read(graph, node)
 
     return form
 
 
-def _matmul(graph: _Graph, node: Any) -> None:
+def _matmul(graph: OnnxGraph, node: Any) -> None:
     """A product of a tensor of more than two dimensions with a matrix: of a matrix with as many rows."""
     left, right = (graph.shapes.get(name) for name in node.input)
     if left is None or right is None or len(left) <= 2 or len(right) != 2:
-        _as_it_is(graph, node)
+        as_it_is(graph, node)
         return
     rows = graph.constant(np.asarray([prod(left[:-1]), left[-1]], np.int64))
     whole = graph.constant(np.asarray([*left[:-1], right[1]], np.int64))
@@ -309,7 +174,7 @@ def _matmul(graph: _Graph, node: Any) -> None:
     graph.node(node, "Reshape", [product, whole], node.output[0])
 
 
-def _shape(graph: _Graph, node: Any, name: str) -> tuple[int, ...]:
+def _shape(graph: OnnxGraph, node: Any, name: str) -> tuple[int, ...]:
     if name not in graph.shapes:
         raise InvalidInput(f"{node_text(node)}: the shape of its input {name} is static: it is not known")
     return graph.shapes[name]
@@ -318,7 +183,7 @@ def _shape(graph: _Graph, node: Any, name: str) -> tuple[int, ...]:
 # ---------------------------------------------------------------- operators of integers
 
 
-def _dequantized(graph: _Graph, node: Any, data: str, scale: str, zero_point: str, axis: int = 1) -> str:
+def _dequantized(graph: OnnxGraph, node: Any, data: str, scale: str, zero_point: str, axis: int = 1) -> str:
     """The float value of integers, as a new node of a quantized operator."""
     numbers = np.atleast_1d(graph.value(node, scale, "scale"))
     if zero_point:
@@ -334,7 +199,7 @@ def _dequantized(graph: _Graph, node: Any, data: str, scale: str, zero_point: st
     return graph.node(node, "DequantizeLinear", [data, *names], axis=axis)
 
 
-def _requantized(graph: _Graph, node: Any, value: str, scale: str, zero_point: str) -> None:
+def _requantized(graph: OnnxGraph, node: Any, value: str, scale: str, zero_point: str) -> None:
     """The integers that a quantized operator gives, of its float result."""
     numbers = graph.value(node, scale, "output scale").reshape(-1)[:1].reshape(())
     zero = graph.value(node, zero_point, "output zero point") if zero_point else np.zeros(1, np.uint8)
@@ -342,7 +207,7 @@ def _requantized(graph: _Graph, node: Any, value: str, scale: str, zero_point: s
     graph.node(node, "QuantizeLinear", [value, *names], node.output[0])
 
 
-def _bias(graph: _Graph, node: Any, bias: str, scales: tuple[str, str], factor: float = 1.0) -> str:
+def _bias(graph: OnnxGraph, node: Any, bias: str, scales: tuple[str, str], factor: float = 1.0) -> str:
     """The float value of an int32 bias: its scale is the product of those of the operands."""
     left, right = (graph.value(node, scale, "scale").astype(np.float32).reshape(-1) for scale in scales)
     product = np.asarray(left * right * np.float32(factor), np.float32)
@@ -357,7 +222,7 @@ def _inputs(node: Any, count: int) -> list[str]:
     return [*node.input, *[""] * (count - len(node.input))]
 
 
-def _qlinear_conv(graph: _Graph, node: Any) -> None:
+def _qlinear_conv(graph: OnnxGraph, node: Any) -> None:
     x, x_scale, x_zero, w, w_scale, w_zero, scale, zero, bias = _inputs(node, 9)
     operands = [_dequantized(graph, node, x, x_scale, x_zero), _dequantized(graph, node, w, w_scale, w_zero, axis=0)]
     if bias:
@@ -366,14 +231,14 @@ def _qlinear_conv(graph: _Graph, node: Any) -> None:
     _requantized(graph, node, result, scale, zero)
 
 
-def _qlinear_matmul(graph: _Graph, node: Any) -> None:
+def _qlinear_matmul(graph: OnnxGraph, node: Any) -> None:
     a, a_scale, a_zero, b, b_scale, b_zero, scale, zero = _inputs(node, 8)
     columns = graph.constants[b].ndim - 1 if b in graph.constants else 1
     operands = [_dequantized(graph, node, a, a_scale, a_zero), _dequantized(graph, node, b, b_scale, b_zero, columns)]
     _requantized(graph, node, graph.node(node, "MatMul", operands), scale, zero)
 
 
-def _qgemm(graph: _Graph, node: Any) -> None:
+def _qgemm(graph: OnnxGraph, node: Any) -> None:
     a, a_scale, a_zero, b, b_scale, b_zero, bias, scale, zero = _inputs(node, 9)
     attributes = attributes_of(node)
     axis = 0 if attributes.get("transB", 0) else 1
@@ -387,7 +252,7 @@ def _qgemm(graph: _Graph, node: Any) -> None:
         graph.node(node, "Identity", [result], node.output[0])
 
 
-def _qlinear_concat(graph: _Graph, node: Any) -> None:
+def _qlinear_concat(graph: OnnxGraph, node: Any) -> None:
     scale, zero, *rest = node.input
     parts = [
         _dequantized(graph, node, *rest[place : place + 3])
@@ -396,10 +261,10 @@ def _qlinear_concat(graph: _Graph, node: Any) -> None:
     _requantized(graph, node, graph.node(node, "Concat", parts, **attributes_of(node)), scale, zero)
 
 
-def _qlinear(operator: str, operands: int) -> Callable[[_Graph, Any], None]:
+def _qlinear(operator: str, operands: int) -> Callable[[OnnxGraph, Any], None]:
     """A quantized operator whose inputs are so many operands, with scale and zero point, and the output's two."""
 
-    def form(graph: _Graph, node: Any) -> None:
+    def form(graph: OnnxGraph, node: Any) -> None:
         inputs = _inputs(node, 3 * operands + 2)
         attributes = attributes_of(node)
         if attributes.pop("channels_last", 0):
@@ -413,7 +278,7 @@ def _qlinear(operator: str, operands: int) -> Callable[[_Graph, Any], None]:
     return form
 
 
-_OWN: dict[str, Callable[[_Graph, Any], None]] = {
+_OWN: dict[str, Callable[[OnnxGraph, Any], None]] = {
     "QuantizeLinear": _quantizer,
     "DequantizeLinear": _quantizer,
     "QGemm": _qgemm,
@@ -429,17 +294,18 @@ _OWN: dict[str, Callable[[_Graph, Any], None]] = {
 }
 """The operators of com.microsoft."""
 
-_QUANTIZED: dict[str, Callable[[_Graph, Any], None]] = {
+_QUANTIZED: dict[str, Callable[[OnnxGraph, Any], None]] = {
     **_OWN,
     "QLinearConv": _qlinear_conv,
     "QLinearMatMul": _qlinear_matmul,
 }
 
-_PLAIN: dict[str, Callable[[_Graph, Any], None]] = {
-    "Gather": _gather,
+_PLAIN: dict[str, Callable[[OnnxGraph, Any], None]] = {
+    "Gather": gather,
     "MatMul": _matmul,
     "Split": _split,
-    "Pad": _with_known_inputs(3),
+    "Pad": _with_known_inputs(3, pad if HAS_RELAX else as_it_is),
     "Resize": _with_known_inputs(4),
     **dict.fromkeys(sorted(name for name in _SAME if name.startswith("Reduce")), _reduction),
+    **({**WINDOWS, **FACTORS} if HAS_RELAX else {}),
 }

@@ -57,6 +57,7 @@ class _Planes:
         self.made: dict[str, Array] = {}
         self._shapes = shapes
         self._constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+        self._dequantized = {node.output[0]: node for node in graph.node if node.op_type == "DequantizeLinear"}
         self._planes: dict[str, str] = {}
         self._owed: dict[str, Any] = {}
         """By name the nodes whose values are there in four dimensions alone."""
@@ -101,10 +102,18 @@ class _Planes:
             shape = (batch, channels, 1, width)
             if name in self._constants:
                 self._planes[name] = self._constant(self._constants[name].reshape(shape))
+            elif self._is_weight(name):
+                self._of_one(self._dequantized[name])
+                del self._owed[name]  # it is there in its own dimensions as well
             else:
                 self._planes[name] = f"byoc_hw_plane_of_{name}"
                 self._reshape(name, self._planes[name], shape, reader)
         return self._planes[name]
+
+    def _is_weight(self, name: str) -> bool:
+        """Whether a value is a dequantized constant, with one scale or one for each index of its first axes."""
+        node = self._dequantized.get(name)
+        return node is not None and node.input[0] in self._constants and self._is_in_one_form(node)
 
     def _line(self, name: str) -> None:
         """See that a value is there in its own dimensions."""
@@ -145,15 +154,16 @@ class _Planes:
         return self._put(node, [*(self._plane(name, node) for name in node.input[:2]), *node.input[2:]], **changed)
 
     def _of_one(self, node: Any) -> bool:
-        attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute}
-        several = node.op_type in ("QuantizeLinear", "DequantizeLinear") and self._rank(node.input[1]) > 0
-        if (
-            len(node.output) > 1
-            or self._rank(node.input[0]) != 3
-            or (several and attributes.get("axis", 1) not in (0, 1))
-        ):
+        inputs = [self._plane(node.input[0], node), *node.input[1:]] if self._is_in_one_form(node) else []
+        return bool(inputs) and self._put(node, inputs)
+
+    def _is_in_one_form(self, node: Any) -> bool:
+        """Whether the one output is in the form of the first input, and other inputs are as they are in four."""
+        if len(node.output) > 1 or self._rank(node.input[0]) != 3:
             return False
-        return self._put(node, [self._plane(node.input[0], node), *node.input[1:]])
+        several = node.op_type in ("QuantizeLinear", "DequantizeLinear") and self._rank(node.input[1]) > 0
+        axes = (helper.get_attribute_value(one) for one in node.attribute if one.name == "axis")
+        return not several or next(axes, 1) in (0, 1)
 
     def _broadcast(self, node: Any) -> bool:
         inputs = []

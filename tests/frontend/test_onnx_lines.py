@@ -4,8 +4,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 import byoc_hw
+from byoc_hw.frontend.onnx_form import importable_form
 from byoc_hw.frontend.relay.reference import Reference
 from byoc_hw.frontend.relay.sources import operator_names
 
@@ -93,6 +95,28 @@ def test_windows_over_one_dimension_give_onnxruntimes_results(tmp_path):
     for name, ours, theirs in zip(net.outputs, Reference(mod, params).run(data), wanted, strict=True):
         assert ours.shape == theirs.shape, kinds[name]
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4, err_msg=kinds[name])
+
+
+def test_dequantized_weights_are_stored_in_four_dimensions_and_read_in_three_elsewhere(tmp_path):
+    net = Net()
+    stored = net.constant(net.rng.integers(-9, 9, (6, 4, 5), dtype=np.int8))
+    scales = net.constant(net.rng.uniform(0.01, 0.1, 6).astype(np.float32))
+    weights = net.node("DequantizeLinear", [stored, scales, net.constant(np.zeros(6, np.int8))], axis=0)
+    net.outputs = [
+        net.node("Conv", ["x", weights]),
+        net.node("MatMul", ["x", net.node("Transpose", [weights], perm=[2, 0, 1])]),
+    ]
+    path = net.save(tmp_path / "net.onnx", (5, 4, 6))
+    plain = importable_form(onnx.load(path))
+    onnx.checker.check_model(plain)
+    (conv,) = [node for node in plain.graph.node if node.op_type == "Conv"]
+    (maker,) = [node for node in plain.graph.node if conv.input[1] in node.output]
+    assert maker.op_type == "DequantizeLinear"
+    data = {"x": net.rng.standard_normal((5, 4, 6)).astype(np.float32)}
+    wanted = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, data)
+    plain.opset_import[0].version = 19  # onnx computes quantized values of newer versions alone
+    for ours, theirs in zip(ReferenceEvaluator(plain).run(None, data), wanted, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
 def test_an_index_outside_of_its_axis_is_refused(tmp_path):

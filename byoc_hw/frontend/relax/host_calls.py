@@ -210,14 +210,22 @@ class _Host:
 
     def _symbol_call(self, symbol: str, operands: Sequence[Any], outputs: tuple[Buffer, ...], number: int) -> None:
         if symbol in self.graphs:
-            arguments = tuple(self.buffers[operand][0] for operand in operands)
-            self.calls.append(RegionCall(self.graphs[symbol], (*arguments, *outputs)))
+            graph = self.graphs[symbol]
+            arguments = [
+                self._written(f"{symbol}_in{place}", operand, number)
+                if isinstance(operand, Literal)
+                else self.buffers[operand][0]
+                for place, operand in enumerate(operands)
+            ]
+            self.calls.append(RegionCall(graph, (*arguments, *outputs)))
             return
         work = self.works[symbol]
         inputs: list[Buffer] = []
         read = []
         for place, one in enumerate(work.inputs):
-            if isinstance(one, int):
+            if isinstance(one, int) and isinstance(operands[one], Literal):
+                read.append(self._constant(f"{symbol}_in{place}", array_of(operands[one])))
+            elif isinstance(one, int):
                 read.append(f"in{len(inputs)}")
                 inputs.append(self.buffers[operands[one]][0])
             else:
@@ -240,6 +248,16 @@ class _Host:
         parameters += [(f"{loop_type(outputs[0].dtype)}*", "out")]
         self.texts.append(c_function(name, parameters, body))
         self.calls.append(HostCall(name, (*inputs, *own, *outputs)))
+
+    def _written(self, name: str, constant: Any, number: int) -> Buffer:
+        """The buffer that a constant is written to in each inference, for a region that reads it: it was computed."""
+        buffer = self._intermediate(f"sid_{number}_{name}", type_of(constant))
+        symbol = f"tvmgen_{self.mod_name}_{number}_{name}"
+        values = self._constant(f"{symbol}_values", array_of(constant))
+        body = f"  memcpy(out, {values}, {buffer.nbytes});\n"
+        self.texts.append(c_function(symbol, [(f"{loop_type(buffer.dtype)}*", "out")], body))
+        self.calls.append(HostCall(symbol, (buffer,)))
+        return buffer
 
     def _loop_call(
         self,

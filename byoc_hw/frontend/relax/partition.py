@@ -31,8 +31,10 @@ from byoc_hw.frontend.relax.forms import QdqJob, fusions
 from byoc_hw.frontend.relax.host_works import tvm_marks
 from byoc_hw.frontend.relax.outcomes import outcomes_of
 from byoc_hw.frontend.relax.own_composites import with_own_composites
+from byoc_hw.frontend.relax.qdq_counted import with_counted_padding
 from byoc_hw.frontend.relax.qdq_layout import in_nhwc
 from byoc_hw.frontend.relax.qdq_moves import moved_before_quantize, moves_of_stored
+from byoc_hw.frontend.relax.qdq_patches import with_patches
 from byoc_hw.frontend.relax.qdq_products import with_columns_last
 from byoc_hw.frontend.relax.qdq_tables import COMPOSITE, with_qdq_tables
 from byoc_hw.frontend.relax.qdq_unsigned import with_signed_values
@@ -47,7 +49,7 @@ from byoc_hw.frontend.relax.regions import (
     with_symbols,
 )
 from byoc_hw.frontend.relax.tflite import STATED
-from byoc_hw.frontend.relax.versions import dtype_of, extents_of, type_of
+from byoc_hw.frontend.relax.versions import dtype_of, extents_of, is_call, type_of
 from byoc_hw.frontend.relax.work import work_of
 from byoc_hw.frontend.seam import Backend
 from byoc_hw.names import distinct
@@ -93,9 +95,15 @@ def with_host_layers(mod: tvm.IRModule, reasons: Mapping[str, Mapping[str, str]]
 
 def _recorded(mod: tvm.IRModule, mod_name: str, job: QdqJob) -> tvm.IRModule:
     """The partitioned form of a prepared module, with its record."""
-    main, plain = mod["main"], with_moves(mod)
+    main, moved = mod["main"], with_moves(mod)
     sources, work = file_sources(main), work_of(main)
+    plain, patches = with_patches(moved, job)
     done = _regions_made(plain, job, mod_name)
+    left = patches.intersection(_convolutions_of_main(done))
+    if left:  # once more with these as they are
+        job = replace(job, recorder=Recorder())
+        plain, _ = with_patches(moved, job, left)
+        done = _regions_made(plain, job, mod_name)
     idle = _idle_sources(done)
     if idle:  # once more without them: a reshape on the host needs no call of a region
         job = replace(job, idle=frozenset(idle), recorder=Recorder())
@@ -118,6 +126,12 @@ def _regions_made(mod: tvm.IRModule, job: QdqJob, mod_name: str) -> tvm.IRModule
     done = relax.transform.MergeCompositeFunctions()(with_own_composites(tables(tabled), tabled))
     prefix = f"tvmgen_{mod_name}_{job.accelerator.name}_main_"
     return with_symbols(done, prefix, {ACCELERATOR_MARK: remember(job.accelerator), NUMERICS_MARK: job.numerics})
+
+
+def _convolutions_of_main(mod: tvm.IRModule) -> list[str]:
+    """The operators of the model file that the convolutions outside of composites are of."""
+    calls = (value for _, value in steps_of(mod["main"]) if is_call(value, "nn.conv2d"))
+    return [name for call in calls for name in names_in(call.span)]
 
 
 def _idle_sources(mod: tvm.IRModule) -> list[str]:
@@ -172,7 +186,7 @@ def prepared(mod: Any, params: Mapping[str, Any] | None) -> tvm.IRModule:
 
 def with_moves(mod: tvm.IRModule) -> tvm.IRModule:
     """The prepared module with images in NHWC, biases as integers, and operators that move values on stored ones."""
-    main = moved_before_quantize(in_nhwc(with_signed_values(mod["main"])))
+    main = with_counted_padding(moved_before_quantize(in_nhwc(with_signed_values(mod["main"]))))
     main = moves_of_stored(with_stored_biases(moves_of_stored(main)))
     main = with_columns_last(each_its_own_dequantize(main))
     return tvm.IRModule({mod.get_global_var("main"): main}, attrs=mod.attrs)

@@ -140,7 +140,7 @@ def _is_allowed(chain: QdqChain, pattern: Pattern, job: QdqJob) -> bool:
     shape = extents_of(chain.result)
     ifm, ofm = (Tensor("x", shape, dtype_of(one)) for one in (chain.source, chain.result))
     tables = np.arange(256 * chain.channels).reshape(-1, 256).astype(np.uint8)
-    layer = Lookup(names_in(chain.calls[-1].span)[-1], chain.sources, ifm, ofm, tables=tables)
+    layer = Lookup(names_in(chain.plain_calls[-1].span)[-1], chain.sources, ifm, ofm, tables=tables)
     rejection = rejection_of(pattern, chain.sources, layer, job)
     if rejection is not None:
         job.recorder.reject(chain.sources, rejection, layer)

@@ -109,6 +109,9 @@ def pool2d_of(match: QdqMatch, operator: str, mode: PoolMode) -> Pool2d:
     before, ofm, source = _grids(match, operator)
     ifm = match.activation(source, f"{name}_ifm", before)
     window, padding = pair_of(attrs.pool_size), padding_of(attrs.padding)
+    counted = mode == "avg" and bool(attrs.count_include_pad)
+    if counted and any(padding) and before is not None and before.zero_point != (0,):
+        raise NotALayer("an average that counts its padding has zero point 0", before.zero_point[0])
     act_min, act_max = match.stored_bounds()
     layer = Pool2d(
         name=name,
@@ -120,7 +123,7 @@ def pool2d_of(match: QdqMatch, operator: str, mode: PoolMode) -> Pool2d:
         strides=moving_strides(pair_of(attrs.strides), window, ifm, padding),
         padding=padding,
         dilation=pair_of(attrs.dilation),
-        count_include_pad=mode == "avg" and bool(attrs.count_include_pad),
+        count_include_pad=counted,
         rescaled=ofm is not None,
         act_min=act_min,
         act_max=act_max,

@@ -225,6 +225,34 @@ def test_layers_have_the_same_bits_on_the_host(case, tmp_path):
     assert "float" not in float_loops + (kernels.read_text() if kernels.exists() else "")
 
 
+READ = {
+    "concatenate": lambda token, x: relax.op.concat([token, x], 1),
+    "qnn_add": lambda token, x: stored(relax.op.add(real(token, 0.03, 1), real(x, 0.02, 3)), 0.05, -5),
+}
+
+
+@pytest.mark.parametrize("composite", READ)
+def test_a_constant_that_is_computed_is_an_operand_of_a_region_and_of_a_layer_on_the_host(composite, tmp_path):
+    """As a vision transformer's class token, whose scale is not that of what it is put in front of."""
+    token, image = given((1, 4, 6), 9), given((1, 4, 6))
+    again = np.clip(np.rint((token.astype(np.float32) - 3) * np.float32(0.02) / np.float32(0.03)) + 1, -128, 127)
+
+    def body(x):
+        return READ[composite](stored(real(relax.const(token), 0.02, 3), 0.03, 1), x)
+
+    mod = module(body, (1, 4, 6))
+    results = []
+    for name, deny in {"region": [], "host": [composite]}.items():
+        partitioned = byoc_hw.partition_for_hwlib(mod, mod_name="m", deny=deny)
+        assert bool(region_graphs(partitioned)) is not bool(deny)
+        project = byoc_hw.build(partitioned, output_dir=tmp_path / name)
+        results += project.run([image]).outputs
+    whole = module(lambda token, x: READ[composite](token, x), (1, 4, 6), (1, 4, 6))
+    expected = byoc_hw.build(whole, output_dir=tmp_path / "whole").run([again.astype(np.int8), image]).outputs
+    for found in results:
+        assert np.array_equal(found, expected[0])
+
+
 NARROW = {
     "sum": lambda x: relax.op.add(x, x),
     "product": lambda x: relax.op.multiply(x, x),

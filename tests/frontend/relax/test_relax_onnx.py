@@ -7,11 +7,12 @@ import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
 from onnx_networks import NETWORKS
-from onnx_samples import QdqNet
+from onnx_samples import QdqNet, Value
 from tvm import relax
 
 import byoc_hw
 from byoc_hw.compiler import region_graphs
+from byoc_hw.frontend.onnx_form import importable_form
 
 SHAPE = (1, 3, 12, 12)
 
@@ -98,6 +99,111 @@ def test_networks_are_offloaded_but_for_their_ends_and_one_operator(name, dtype,
     for found, wanted in zip(project.run(inputs).outputs, expected, strict=True):
         assert np.abs(found - wanted).max() <= 0.03 * np.ptp(wanted)
     assert byoc_hw.validate(project, [inputs], partitioned, tolerance=4).ok
+
+
+def whole_numbers(net, *values):
+    return net.constant(np.asarray(values, np.int64))
+
+
+def gathered(net, indices, axis):
+    x = net.input(2, 7, 5)
+    name = net.node("Gather", [x.name, net.constant(np.asarray(indices, np.int64))], axis=axis)
+    shape = (*x.shape[:axis], *np.shape(indices), *x.shape[axis + 1 :])
+    net.output(net.quantized(name, shape, scale=x.scale, zero_point=x.zero_point))
+
+
+def padded(net, mode):
+    x = net.input(1, 3, 6, 5)
+    name = net.node("Pad", [x.name, whole_numbers(net, 0, 0, 2, 1, 0, 0, 1, 3)], mode=mode)
+    net.output(net.conv(net.quantized(name, (1, 3, 9, 9), scale=x.scale, zero_point=x.zero_point), 4, pads=[0] * 4))
+
+
+def windows_rounded_up(net):
+    x = net.input(1, 3, 10, 9)
+    pool = net.node("MaxPool", [x.name], kernel_shape=[3, 2], strides=[2, 2], pads=[1, 0, 1, 0], ceil_mode=1)
+    net.output(net.quantized(pool, (1, 3, 6, 5), scale=x.scale, zero_point=x.zero_point))
+
+
+def normalized(net):
+    x = net.conv(net.input(1, 3, 4, 3), 6)
+    numbers = [net.constant(net.rng.uniform(0.5, 1.5, 6).astype(np.float32)) for _ in range(4)]
+    net.output(net.quantized(net.node("BatchNormalization", [x.name, *numbers]), x.shape))
+
+
+def one_slope(net):
+    x = net.conv(net.input(1, 3, 4, 3), 6, act="")
+    x = net.quantized(net.node("PRelu", [x.name, net.constant(np.full((1, 1, 1), 0.2, np.float32))]), x.shape)
+    net.output(net.quantized(net.node("PRelu", [x.name, net.weights((1, 1, 1))[0]]), x.shape))
+
+
+def lines(net):
+    """Windows over one dimension, and what follows them."""
+
+    def windowed(x, operator, channels, length, *weights, **attributes):
+        return net.quantized(net.node(operator, [x.name, *weights], **attributes), (1, channels, length), 2 * x.spread)
+
+    def convolved(x, channels, length, kernel, **attributes):
+        weights, _ = net.weights((channels, x.shape[1] // attributes.get("group", 1), kernel), spread=0.3)
+        return windowed(x, "Conv", channels, length, weights, net.bias(channels, 1.0), **attributes)
+
+    x = convolved(net.input(1, 4, 20), 6, 10, 4, strides=[2], pads=[2, 1])
+    x = convolved(x, 6, 10, 3, group=6, dilations=[2], pads=[2, 2])
+    x = net.concat(net.add(x, convolved(x, 6, 10, 1)), net.unary("Sigmoid", x), axis=1)
+    factors = net.constant(net.rng.uniform(0.5, 1.5, (12, 1)).astype(np.float32))
+    x = net.quantized(net.node("Mul", [net.node("Relu", [x.name]), factors]), x.shape, 2.0)
+    x = windowed(net.concat(x, x, axis=2), "MaxPool", 12, 10, kernel_shape=[2], strides=[2])
+    net.output(net.flatten(windowed(x, "GlobalAveragePool", 12, 1)))
+    net.output(net.transpose(x, 0, 2, 1))
+
+
+FORMS = {
+    "one index": lambda net: gathered(net, -1, 2),
+    "runs of indices": lambda net: gathered(net, [5, 6, 1, -7, -6, 3], 1),
+    **{f"pad {mode}": (lambda net, mode=mode: padded(net, mode)) for mode in ("reflect", "edge")},
+    **{"rounded up": windows_rounded_up, "normalized": normalized, "slopes": one_slope, "lines": lines},
+}
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("name", FORMS)
+def test_what_the_importer_has_no_operator_for_is_imported_as_operators_that_mean_the_same(name, dtype, tmp_path):
+    net = QdqNet(dtype=dtype, opset=19)
+    FORMS[name](net)
+    model = net.model()
+    inputs = {
+        one.name: net.rng.normal(size=[dim.dim_value for dim in one.type.tensor_type.shape.dim]).astype("float32")
+        for one in net.inputs
+    }
+    expected = ReferenceEvaluator(model).run(None, inputs)
+    plain = importable_form(model)
+    plain.opset_import[0].version = 19  # onnx computes quantized values of newer versions alone
+    for found, wanted in zip(ReferenceEvaluator(plain).run(None, inputs), expected, strict=True):
+        assert found.shape == wanted.shape
+        assert np.allclose(found, wanted, atol=1e-6)
+        assert np.ptp(wanted) > 0
+    mod, params = byoc_hw.load(net.save(tmp_path / "net.onnx"))
+    partitioned = byoc_hw.partition_for_hwlib(mod, params, "m")
+    reasons = {one.near_miss for outcome in byoc_hw.explain(partitioned).host for one in outcome.rejections}
+    assert reasons == {f"{end}: the accelerator has integers only" for end in REAL_ENDS}
+    project = byoc_hw.build(partitioned, output_dir=tmp_path / "m")
+    assert byoc_hw.validate(project, [inputs], partitioned, tolerance=4).ok  # behind an addition, as in the networks
+
+
+REAL_ENDS = ("quantize is of a real input", "dequantize is of a real output")
+RULES = {"SAME_UPPER": [0, 0, 1, 1], "SAME_LOWER": [1, 1, 0, 0], "VALID": [0, 0, 0, 0]}
+
+
+@pytest.mark.parametrize("operator", ["Conv", "MaxPool", "AveragePool"])
+@pytest.mark.parametrize(("rule", "pads"), RULES.items(), ids=RULES)
+def test_pads_of_a_window_follow_from_its_rule(operator, rule, pads):
+    net = QdqNet()
+    weights = [net.weights((3, 3, 2, 3))[0]] if operator == "Conv" else []
+    kernel = {} if weights else {"kernel_shape": [2, 3]}
+    made = net.node(operator, [net.input(1, 3, 5, 4).name, *weights], strides=[2, 2], auto_pad=rule, **kernel)
+    net.output(Value(made, (1, 3, *((2, 1) if rule == "VALID" else (3, 2)))))
+    (node,) = [node for node in importable_form(net.model()).graph.node if node.op_type == operator]
+    attributes = {one.name: onnx.helper.get_attribute_value(one) for one in node.attribute}
+    assert attributes == {**kernel, "strides": [2, 2], "pads": pads}
 
 
 def _scale_of_output(model):

@@ -99,6 +99,89 @@ def test_the_operand_that_is_broadcast_is_the_second():
     assert graph.layers[0].inputs == (graph.inputs[1], graph.inputs[0])
 
 
+def patches(layout="HWIO", scales=16, zero_point=-5):
+    """A convolution of windows of 4 x 3 side by side, with a row and a column that none reads."""
+
+    def body(x):
+        random = np.random.default_rng(3)
+        extents = {"H": 4, "W": 3, "I": 5, "O": 16}
+        weights = random.integers(-127, 128, [extents[letter] for letter in layout]).astype("int8")
+        sizes = random.uniform(0.001, 0.002, scales).astype("float32") if scales > 1 else 0.0015
+        kernel = real(relax.const(weights), sizes, 0, axis=layout.index("O"))
+        image = real(x, 0.02, zero_point)
+        conv = relax.op.nn.conv2d(image, kernel, [4, 3], data_layout="NHWC", kernel_layout=layout)
+        bias = real(relax.const(np.arange(16, dtype="int32") * 40), np.float32(0.02) * sizes, 0)
+        return stored(relax.op.add(conv, bias), 0.02, 4)
+
+    return module(body, (1, 9, 10, 5))
+
+
+def outputs_of(mod, directory, **options):
+    partitioned = byoc_hw.partition_for_hwlib(mod, mod_name="m", **options)
+    image = np.random.default_rng(4).integers(-128, 128, (1, 9, 10, 5)).astype("int8")
+    project = byoc_hw.build(partitioned, output_dir=directory)
+    assert byoc_hw.validate(project, [[image]], partitioned).ok
+    return project.run([image]).outputs[0]
+
+
+@pytest.mark.parametrize(("layout", "scales"), [("HWIO", 16), ("OIHW", 16), ("OHWI", 1)])
+def test_a_convolution_of_patches_is_one_of_single_pixels(layout, scales, tmp_path):
+    mod = patches(layout, scales)
+    found = layers(mod)
+    assert [layer.kind for layer in found] == ["slice", "reshape", "transpose", "reshape", "conv2d"]
+    assert found[-1].weights.shape == (16, 1, 1, 4 * 3 * 5)
+    results = outputs_of(mod, tmp_path / "offloaded")
+    assert np.array_equal(results, outputs_of(mod, tmp_path / "host", deny=["qnn_conv2d"]))
+    assert len(np.unique(results)) > 20
+
+
+def test_a_convolution_of_patches_that_is_not_offloaded_stays_as_it_is():
+    limits = dict(REFERENCE.limits) | {"conv2d": replace(REFERENCE.limits["conv2d"], weight_bits=(4,))}
+    narrow = replace(REFERENCE, name="narrow", limits=limits)
+    assert layers(patches(), accelerator=narrow) == []
+    assert any("stride is one of 1, 2: got 4" in reason for reason in outcome_reasons(patches(), accelerator=narrow))
+
+
+def counted_average(zero_point, scale=0.02):
+    def body(x):
+        image = real(x, scale, zero_point, axis=3)
+        pool = relax.op.nn.avg_pool2d(image, [3, 2], [2, 1], [1, 0, 1, 1], layout="NHWC", count_include_pad=True)
+        return stored(pool, 0.015, -7)
+
+    return body
+
+
+@pytest.mark.parametrize(("zero_point", "kinds"), [(0, ["pool2d"]), (3, ["pad", "pool2d"])])
+def test_an_average_counts_its_padding_as_real_zeros(zero_point, kinds, tmp_path):
+    mod = module(counted_average(zero_point), (1, 6, 5, 8))
+    partitioned = byoc_hw.partition_for_hwlib(mod, mod_name="m")
+    assert [layer.kind for layer in layers(mod)] == kinds
+    project = byoc_hw.build(partitioned, output_dir=tmp_path / "m")
+    image = np.random.default_rng(0).integers(-128, 128, (1, 6, 5, 8)).astype("int8")
+    real_values = np.pad((image.astype(np.float64) - zero_point) * np.float32(0.02), [(0, 0), (1, 1), (0, 1), (0, 0)])
+    windows = np.lib.stride_tricks.sliding_window_view(real_values, (3, 2), (1, 2))[:, ::2]
+    expected = np.rint(windows.mean((-1, -2)) / np.float32(0.015)) - 7
+    found = project.run([image]).outputs[0]
+    assert found.shape == expected.shape
+    assert np.abs(found - np.clip(expected, -128, 127)).max() <= 1
+    assert byoc_hw.validate(project, [[image]], partitioned, tolerance=1).ok
+
+
+def test_an_average_that_counts_its_padding_is_declined_where_its_zero_point_is_by_channel():
+    reasons = outcome_reasons(module(counted_average(3, np.full(8, 0.02)), (1, 6, 5, 8)))
+    assert "avg_pool2d: an average that counts its padding has zero point 0: got 3" in reasons
+
+
+def test_a_product_of_a_value_and_its_own_sigmoid_is_one_table_with_the_names_of_both():
+    def body(x):
+        gate = stored(relax.op.sigmoid(real(x, 0.02, 3)), 1 / 256, -128)
+        return stored(relax.op.multiply(real(x, 0.02, 3), real(gate, 1 / 256, -128)), 0.02, -5)
+
+    (layer,) = layers(module(body, (1, 4, 4, 8)))
+    assert layer.kind == "lookup"
+    assert {"sigmoid", "multiply"} <= {name.partition("_")[0] for name in layer.source}
+
+
 def test_a_region_of_nothing_but_reshapes_stays_on_the_host():
     mod = module(lambda x: relax.op.reshape(x, (1, 128)), (1, 4, 4, 8))
     assert layers(mod) == []
