@@ -31,7 +31,7 @@ PLAN = [
     "channel_orders",
     *("region_memory", "choices", "steps", "library_layer", "chip_plan", "compact"),
     "array",
-    *("merged_transpositions", "moved_transpositions"),
+    *("element_orders", "element_forms", "merged_transpositions", "moved_transpositions"),
     *("work", "place", "order"),
     *("library", "planned", "stages"),
     "core",

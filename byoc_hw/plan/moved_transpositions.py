@@ -16,55 +16,20 @@ layer that reads or makes them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import lru_cache
-from math import inf, prod
-from typing import NamedTuple, TypeGuard
+from typing import NamedTuple
 
 import numpy as np
 
 from byoc_hw.accelerator import Accelerator
-from byoc_hw.graph import (
-    BasePairwise,
-    Concat,
-    Conv2d,
-    Dense,
-    Graph,
-    Layer,
-    Lookup,
-    Pad,
-    Reshape,
-    Slice,
-    Softmax,
-    Transpose,
-)
+from byoc_hw.graph import Concat, Conv2d, Dense, Graph, Layer, Lookup, Pad, Reshape, Slice, Transpose
 from byoc_hw.names import distinct
-from byoc_hw.plan.array.cost import copy_cycles
-from byoc_hw.plan.array.permuting import permuting_copies
-from byoc_hw.plan.array.spread import stored_cycles
-from byoc_hw.plan.array.transfers import Permutation, canonical
-from byoc_hw.plan.array.window import extents
+from byoc_hw.plan.array.transfers import Permutation
 from byoc_hw.plan.channel_orders import making_in_order, reading_in_order
-from byoc_hw.tensor import Array, Quantization, Tensor
-
-Axes = tuple[int, ...]
-"""By dimension of a tensor as it lies: the dimension of the model's tensor that it is."""
-
-
-class Read(NamedTuple):
-    """Which tensor a layer reads, by way of transpositions and reshapes, and the elements that these reorder."""
-
-    root: Tensor
-    path: Permutation
-    moves: tuple[int, ...]  # the layers of the way, by index
-
-
-class Reordered(NamedTuple):
-    """A tensor that has the elements of another one, reordered."""
-
-    root: Tensor
-    reordered: Permutation
+from byoc_hw.plan.element_forms import Forms, Reordered
+from byoc_hw.plan.element_orders import Axes, axes_of_order, is_same_order, order_of_channels, same_order
+from byoc_hw.tensor import Quantization, Tensor
 
 
 class Operand(NamedTuple):
@@ -93,329 +58,6 @@ def with_moved_transpositions(
     found = Rewritten(forms, chosen).graph()
     known = {id(layer) for layer in graph.layers}
     return found if all(plannable(layer) for layer in found.layers if id(layer) not in known) else graph
-
-
-# ---------------------------------------------------------------- permutations of elements
-
-
-def _same(shape: Sequence[int]) -> Permutation:
-    return Permutation((prod(shape),), (0,))
-
-
-@lru_cache(maxsize=4096)
-def _then(one: Permutation, other: Permutation) -> Permutation | None:
-    """Both, one after the other, in the fewest dimensions; None where they have none in common."""
-    both = one.then(other)
-    return None if both is None else canonical(both.shape, both.axes)
-
-
-@lru_cache(maxsize=4096)
-def _inverse(one: Permutation) -> Permutation:
-    return Permutation(
-        tuple(one.shape[axis] for axis in one.axes), tuple(one.axes.index(axis) for axis in range(len(one.axes)))
-    )
-
-
-def _is_same(one: Permutation) -> bool:
-    return one.axes == tuple(range(len(one.axes)))
-
-
-def _permuted(shape: Sequence[int], axes: Axes) -> Permutation:
-    """The form of a tensor of this shape with its dimensions in an order."""
-    return canonical(tuple(shape), axes)
-
-
-@lru_cache(maxsize=4096)
-def _axes(form: Permutation, shape: tuple[int, ...]) -> Axes | None:
-    """The dimensions of a tensor of this shape in the order of a form; None where it cuts dimensions apart.
-
-    Dimensions of one element, which may be anywhere, go before the dimension that they were in front of; the first
-    ones stay.
-    """
-    whole = Permutation(shape, tuple(range(len(shape)))).then(form)
-    if whole is None:
-        return None
-    real = [axis for axis, size in enumerate(shape) if size > 1]
-    if whole.shape != tuple(shape[axis] for axis in real):
-        return None
-    order: list[int] = [real[axis] for axis in whole.axes]
-    first = real[0] if real else len(shape)
-    for axis in reversed(range(first, len(shape))):
-        if shape[axis] == 1:
-            behind = [one for one in range(axis + 1, len(shape)) if one in order]
-            order.insert(order.index(behind[0]) if behind else order.index(max(order)) + 1, axis)
-    return (*range(first), *order)
-
-
-# ---------------------------------------------------------------- forms
-
-
-class Forms:
-    """The forms that the layers of a graph may have, and what their transpositions cost.
-
-    A choice has the form of the output of some layers, by index; the others are as in the model.
-    """
-
-    def __init__(self, graph: Graph, accelerator: Accelerator) -> None:
-        self.graph, self._accelerator = graph, accelerator
-        self._reads: dict[Tensor, Read] = {}
-        for index, layer in enumerate(graph.layers):
-            if isinstance(layer, Reshape | Transpose):
-                self._reads[layer.ofm] = self._moved(index, layer)
-        self._free = {index: None for index, layer in enumerate(graph.layers) if _is_free(layer)}
-        self._readers: dict[Tensor, list[tuple[int, int]]] = {}
-        """By tensor that is no transposition of another: the layers that read it, and the number of their input."""
-        for index in range(len(graph.layers)):
-            for number, one in enumerate(self.inputs(index)):
-                self._readers.setdefault(one.root, []).append((index, number))
-        self._outputs: dict[Tensor, list[Tensor]] = {}
-        for tensor in graph.outputs:
-            self._outputs.setdefault(self.read(tensor).root, []).append(tensor)
-
-    def read(self, tensor: Tensor) -> Read:
-        return self._reads.get(tensor) or Read(tensor, _same(tensor.shape), ())
-
-    def is_idle(self, one: Read) -> bool:
-        """Whether the transpositions of a way leave all elements where they are."""
-        moves = any(isinstance(self.graph.layers[index], Transpose) for index in one.moves)
-        return moves and _is_same(one.path)
-
-    def saves_ways(self) -> bool:
-        """Whether ways of the model are none: all elements stay where they are, or weights take up their order."""
-        readers = [one for readers in self._readers.values() for one in readers]
-        orders = (self.order_taken_up(*one, {}) for one in readers)
-        return any(map(self.is_idle, self._reads.values())) or any(order is not None for order in orders)
-
-    def inputs(self, index: int) -> list[Read]:
-        """What a layer reads; nothing for one that is part of a way."""
-        layer = self.graph.layers[index]
-        return [] if layer.ofm in self._reads else [self.read(tensor) for tensor in layer.inputs]
-
-    def form(self, tensor: Tensor, chosen: Mapping[int, Permutation]) -> Permutation:
-        """How a tensor that is no transposition of another lies."""
-        return chosen.get(self.graph.made.get(tensor, -1)) or _same(tensor.shape)
-
-    def need(self, index: int, number: int, chosen: Mapping[int, Permutation]) -> Reordered | None:
-        """What a layer reads as an input, of a tensor as it lies; None where that is no permutation of one."""
-        layer, one = self.graph.layers[index], self.inputs(index)[number]
-        form = _form_of_input(layer, number, chosen[index]) if index in chosen else _same(layer.inputs[number].shape)
-        return None if form is None else self.needed(one, form, chosen)
-
-    def order_taken_up(self, index: int, number: int, chosen: Mapping[int, Permutation]) -> Array | None:
-        """The order of input channels that the weights of a layer can take up in place of a transposition: that of
-        those it needs among those it reads; None where it cannot, or nothing is transposed."""
-        layer, moved = self.graph.layers[index], self.need(index, number, chosen)
-        if not _has_weights(layer) or moved is None or _is_same(moved.reordered):
-            return None
-        return _order_of_channels(moved.reordered, layer.ifm.shape[-1])
-
-    def needed(self, one: Read, form: Permutation, chosen: Mapping[int, Permutation]) -> Reordered | None:
-        """How a tensor as it lies has to be reordered for what reads it in a form."""
-        wanted = _then(one.path, form)
-        reordered = None if wanted is None else _then(_inverse(self.form(one.root, chosen)), wanted)
-        return None if reordered is None else Reordered(one.root, reordered)
-
-    def best(self) -> dict[int, Permutation]:
-        """The choice with the fewest cycles near those where all layers that hang together agree."""
-        best: dict[int, Permutation] = {}
-        for index in self._free:
-            tried = list[dict[int, Permutation]]()
-            for form in self._candidates(index, best):
-                if form == self.form(self.graph.layers[index].ofm, best):
-                    continue
-                for beside in (False, True):
-                    state = {**best, **self._spread(index, form, beside)}
-                    if state not in tried:
-                        tried.append(state)
-                        best = self._fewer(best, self._improved(state))
-        return {index: form for index, form in best.items() if not _is_same(form)}
-
-    def _fewer(self, one: dict[int, Permutation], other: dict[int, Permutation]) -> dict[int, Permutation]:
-        """Of two choices the other one, if it takes fewer cycles."""
-        changed = [index for index in {**one, **other} if one.get(index) != other.get(index)]
-        return other if self._cycles(changed, other) < self._cycles(changed, one) else one
-
-    def _cycles(self, indices: Sequence[int], chosen: Mapping[int, Permutation]) -> float:
-        """Of the DMA, for all transpositions that the forms of some layers concern; infinite where a layer cannot
-        have its form."""
-        roots = {self.graph.layers[index].ofm for index in indices}
-        roots.update(one.root for index in indices for one in self.inputs(index))
-        return sum(self._cycles_from(root, chosen) for root in roots)
-
-    def _cycles_from(self, root: Tensor, chosen: Mapping[int, Permutation]) -> float:
-        """Of the DMA, for the transpositions of one tensor."""
-        readers = self._readers.get(root, ())
-        read = {self.need(*one, chosen) for one in readers if self.order_taken_up(*one, chosen) is None}
-        ends = {self.needed(self.read(tensor), _same(tensor.shape), chosen) for tensor in self._outputs.get(root, ())}
-        inside = sum(self._transposing(moved, root in self.graph.inputs) for moved in read)
-        return inside + sum(self._transposing(moved, True) for moved in ends - read)
-
-    def _moved(self, index: int, layer: Reshape | Transpose) -> Read:
-        before = self.read(layer.ifm)
-        own = _permuted(layer.ifm.shape, layer.axes) if isinstance(layer, Transpose) else _same(layer.ofm.shape)
-        both = _then(before.path, own)
-        if both is None or layer.ofm.bytes_of(1) != 1:
-            return Read(layer.ofm, _same(layer.ofm.shape), ())
-        return Read(before.root, both, (*before.moves, index))
-
-    def _candidates(self, index: int, chosen: Mapping[int, Permutation]) -> Iterator[Permutation]:
-        """The forms of a layer in which one of its inputs, or one of those that read it, takes no transposition."""
-        layer = self.graph.layers[index]
-        yield _same(layer.ofm.shape)
-        for number, one in enumerate(self.inputs(index)):
-            taken = self._taken(index, number, self.form(one.root, chosen))
-            if taken is not None:
-                yield taken
-        for reader, number in self._readers.get(layer.ofm, ()):
-            tensor = self.graph.layers[reader].inputs[number]
-            form = _form_of_input(self.graph.layers[reader], number, chosen[reader]) if reader in chosen else None
-            given = self._given(index, tensor, form or _same(tensor.shape))
-            if given is not None:
-                yield given
-
-    def _taken(self, index: int, number: int, form: Permutation) -> Permutation | None:
-        """The form in which a layer takes a tensor in some form without a transposition, if there is one."""
-        there = _then(_inverse(self.inputs(index)[number].path), form)
-        return None if there is None else _form_for_input(self.graph.layers[index], number, there)
-
-    def _given(self, index: int, tensor: Tensor, form: Permutation) -> Permutation | None:
-        """The form in which a layer makes a tensor that is read in some form without a transposition, if there is
-        one."""
-        found = _then(self.read(tensor).path, form)
-        return found if found is not None and _allows(self.graph.layers[index], found) else None
-
-    def _spread(self, index: int, form: Permutation, beside: bool) -> dict[int, Permutation]:
-        """The forms of a layer, and of all that hang together with it so that nothing is transposed between them; with
-        `beside` also of those that read the same, so that it is transposed once for all."""
-        found, left = {index: form}, [index]
-        while left:
-            one = left.pop()
-            for other, near in self._near(one, found[one], beside):
-                if near is not None and other not in found:
-                    found[other] = near
-                    left.append(other)
-        return found
-
-    def _near(self, index: int, form: Permutation, beside: bool) -> Iterator[tuple[int, Permutation | None]]:
-        """The free layers that read what a layer makes, make what it reads, or read the same, with their forms."""
-        layer = self.graph.layers[index]
-        for reader, number in self._readers.get(layer.ofm, ()):
-            if reader in self._free:
-                yield reader, self._taken(reader, number, form)
-        for number, read in enumerate(self.inputs(index)):
-            wanted = _form_of_input(layer, number, form)
-            if wanted is None:
-                continue
-            made = self.graph.made.get(read.root, -1)
-            if made in self._free:
-                yield made, self._given(made, layer.inputs[number], wanted)
-            for other, place in self._readers[read.root] if beside else ():
-                if other in self._free and self.inputs(other)[place].path == read.path:
-                    yield other, _form_for_input(self.graph.layers[other], place, wanted)
-
-    def _improved(self, chosen: dict[int, Permutation]) -> dict[int, Permutation]:
-        """A choice, as long as another form of a single layer takes fewer cycles."""
-        better = True
-        while better:
-            better = False
-            for index in list(chosen):
-                for form in self._candidates(index, chosen):
-                    other = self._fewer(chosen, {**chosen, index: form})
-                    chosen, better = other, better or other is not chosen
-        return chosen
-
-    def _transposing(self, moved: Reordered | None, at_border: bool) -> float:
-        """Cycles of the DMA for a transposition, infinite for none; at the border of the graph, where elements are
-        copied in any case, those that it adds."""
-        if moved is None:
-            return inf
-        root, permutation = moved
-        if _is_same(permutation) or root.data is not None:
-            return 0
-        accelerator = self._accelerator
-        plain = copy_cycles(root.nbytes, 1, accelerator)
-        copies = permuting_copies(permutation, permutation.shape, accelerator).cycles(accelerator)
-        if at_border:
-            return max(copies - plain, 1)
-        flat = replace(root, shape=permutation.shape)
-        made = replace(root, shape=tuple(permutation.shape[axis] for axis in permutation.axes))
-        layer = Transpose(root.name, (), flat, made, axes=permutation.axes)
-        return plain + min(plain + copies, stored_cycles(layer, extents(root), accelerator))
-
-
-# ---------------------------------------------------------------- which layer takes which form
-
-
-def _is_free(layer: Layer) -> bool:
-    kinds = isinstance(layer, Lookup | BasePairwise | Softmax | Concat | Slice | Pad) or _has_weights(layer)
-    return kinds and all(tensor.bytes_of(1) == 1 for tensor in (*layer.inputs, layer.ofm))
-
-
-def _has_weights(layer: Layer) -> TypeGuard[Conv2d | Dense]:
-    """Whether a layer sums over all its input channels: its weights can be in any order of them."""
-    return isinstance(layer, Dense) or (isinstance(layer, Conv2d) and layer.groups == 1)
-
-
-def _order_of_channels(form: Permutation, channels: int) -> Array | None:
-    """Which channel the first one is, and so on, where so many channels of each pixel are reordered alike; None where
-    anything else is."""
-    inside = prod(form.shape[1:]) if form.axes[0] == 0 else prod(form.shape)
-    if channels % inside:
-        return None
-    order: Array = np.arange(prod(form.shape)).reshape(form.shape).transpose(form.axes).reshape(-1)[:channels]
-    return order
-
-
-def _is_of_rows(layer: Layer) -> bool:
-    """Whether a layer needs the last dimension as a whole, and innermost."""
-    match layer:
-        case Lookup():
-            return layer.by_channel
-        case Softmax():
-            return True
-        case BasePairwise():
-            return layer.broadcast and layer.ifm2.elements > 1
-        case _:
-            return False
-
-
-def _allows(layer: Layer, form: Permutation) -> bool:
-    """Whether a layer can make its output in a form."""
-    if _has_weights(layer):
-        return _order_of_channels(form, layer.out_channels) is not None
-    if isinstance(layer, Concat | Slice | Pad):
-        return _axes(form, layer.ofm.shape) is not None
-    if not _is_of_rows(layer) or layer.ofm.shape[-1] == 1:
-        return True
-    axes = _axes(form, layer.ofm.shape)
-    return axes is not None and axes[-1] == len(axes) - 1
-
-
-def _form_of_input(layer: Layer, number: int, form: Permutation) -> Permutation | None:
-    """The form of an input for an output in some form; None where a layer cannot make that."""
-    if not _allows(layer, form):
-        return None
-    tensor = layer.inputs[number]
-    if _has_weights(layer):
-        return _same(tensor.shape)
-    if isinstance(layer, Concat | Slice | Pad):
-        axes = _axes(form, layer.ofm.shape)
-        return None if axes is None else _permuted(tensor.shape, axes)
-    return form if tensor.elements == layer.ofm.elements else _same(tensor.shape)
-
-
-def _form_for_input(layer: Layer, number: int, form: Permutation) -> Permutation | None:
-    """The form of the output for an input in some form; None where a layer cannot take that."""
-    tensor = layer.inputs[number]
-    if _has_weights(layer):
-        return None
-    if isinstance(layer, Concat | Slice | Pad):
-        axes = _axes(form, tensor.shape)
-        return None if axes is None else _permuted(layer.ofm.shape, axes)
-    return form if tensor.elements == layer.ofm.elements and _allows(layer, form) else None
-
-
-# ---------------------------------------------------------------- the graph of a choice
 
 
 class Rewritten:
@@ -457,7 +99,7 @@ class Rewritten:
 
     def _way(self, tensor: Tensor) -> Operand:
         """How a tensor is made, as it is in the model."""
-        moved = self._forms.needed(self._forms.read(tensor), _same(tensor.shape), self._chosen)
+        moved = self._forms.needed(self._forms.read(tensor), same_order(tensor.shape), self._chosen)
         assert moved is not None, "a choice has forms that layers can have"
         return Operand(moved, tensor.shape, tensor.quantization)
 
@@ -495,7 +137,7 @@ class Rewritten:
             same = all(found is one for found, one in zip(inputs, layer.inputs, strict=True))
             self._append(layer if same else layer.on(inputs, layer.ofm))
             return
-        axes = _axes(form, layer.ofm.shape)
+        axes = axes_of_order(form, layer.ofm.shape)
         shape = tuple(form.shape[axis] for axis in form.axes)
         if axes is not None:
             shape = tuple(layer.ofm.shape[axis] for axis in axes)
@@ -517,7 +159,7 @@ class Rewritten:
         order, changed = self._forms.order_taken_up(index, 0, self._chosen), layer
         if order is not None:
             changed = reading_in_order(changed, np.argsort(order))
-            as_it_lies = Reordered(self._forms.read(layer.ifm).root, _same(layer.ifm.shape))
+            as_it_lies = Reordered(self._forms.read(layer.ifm).root, same_order(layer.ifm.shape))
             ifm = self._reordered(Operand(as_it_lies, layer.ifm.shape, layer.ifm.quantization))
         elif self._stays(layer.ifm):
             ifm = self._made.get(layer.ifm, layer.ifm)
@@ -525,7 +167,7 @@ class Rewritten:
             ifm = self._reordered(self._way(layer.ifm))
         ofm = layer.ofm
         if index in self._chosen:
-            made = _order_of_channels(self._chosen[index], layer.out_channels)
+            made = order_of_channels(self._chosen[index], layer.out_channels)
             assert made is not None, "a choice has forms that layers can have"
             ofm = replace(ofm, name=self._name(ofm.name))
             changed = replace(making_in_order(changed, made), name=f"{layer.name}_moved", source=())
@@ -552,7 +194,7 @@ class Rewritten:
             return replace(root, shape=shape, data=np.ascontiguousarray(reordered).reshape(shape))
         if quantization is None:
             wanted = wanted._replace(quantization=root.quantization)
-        if _is_same(moved.reordered) and (root.shape, root.quantization) == wanted[1:]:
+        if is_same_order(moved.reordered) and (root.shape, root.quantization) == wanted[1:]:
             return root
         if wanted not in self._moved:
             made = self._outputs.get(wanted)
@@ -565,10 +207,10 @@ class Rewritten:
     def _moves(self, root: Tensor, reordered: Permutation, made: Tensor) -> Iterator[Layer]:
         """The layers that reorder the elements of a tensor: a single one, or a transposition between reshapes."""
         name = self._name(made.name) if made in self._old.outputs else made.name
-        if _is_same(reordered):
+        if is_same_order(reordered):
             yield Reshape(name, (), root, made)
             return
-        axes = _axes(reordered, root.shape)
+        axes = axes_of_order(reordered, root.shape)
         if axes is not None and made.shape == tuple(root.shape[axis] for axis in axes):
             yield Transpose(name, (), root, made, axes=axes)
             return

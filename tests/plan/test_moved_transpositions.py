@@ -232,6 +232,28 @@ def test_transpositions_that_leave_all_elements_in_place_are_reshapes():
     assert kinds(found) == ["conv2d", "reshape", "conv2d"]
 
 
+def test_transpositions_that_share_no_dimensions_stay_between_what_moves():
+    one = Images()
+    flat = one.add(one.samples.reshape(one.branch(), (1, 32, 9, 1)))  # 9 pixels are no rows of 6
+    turned = one.turned(flat, (0, 2, 1, 3))
+    image = one.add(one.samples.reshape(one.add(one.samples.lookup(turned)), (1, 8, 6, 6)))
+    found = moved(one.graph(one.end(one.add(one.samples.lookup(image))), turned))
+    assert kinds(found).count("transpose") >= 2
+
+
+def test_values_of_four_bytes_stay_as_they_are():
+    one = Images()
+    places = one.samples.order(one.branch(), 1, 8)
+    layer = one.samples.transpose(one.add(places), TO_NHWC)
+    turned = one.add(replace(layer, ofm=replace(layer.ofm, dtype="int32")))
+    graph = one.graph(turned, one.end(one.add(one.samples.lookup(one.branch()))))
+    found = with_moved_transpositions(graph, SMALL)
+    found.verify()
+    assert [layer for layer in found.layers if layer.ofm is turned] == [
+        layer for layer in graph.layers if layer.ofm is turned
+    ]
+
+
 def test_a_graph_stays_where_nothing_is_saved_or_a_new_layer_has_no_plan():
     one = Images()
     plain = one.graph(one.branch())

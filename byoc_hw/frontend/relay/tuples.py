@@ -32,10 +32,17 @@ class HostTuples:
 
     def __init__(self) -> None:
         self._calls: list[relay.Call] = []
+        self._result_is_whole = False
+        """Whether the module gives the tuple of an operator as it is."""
 
     def hide(self) -> tvm.transform.Pass:
         """A pass that writes calls outside composites as functions of tensors."""
-        return on_main(lambda main: rebuild_calls(main, self._hidden), "HideTuples")
+
+        def hidden(main: relay.Function) -> relay.Function:
+            self._result_is_whole = isinstance(main.body, relay.Call) and _is_tuple(main.body)
+            return rebuild_calls(main, self._hidden)
+
+        return on_main(hidden, "HideTuples")
 
     def show(self) -> tvm.transform.Pass:
         """A pass that puts the operators in the place of these functions."""
@@ -55,7 +62,11 @@ class HostTuples:
                     return relay.TupleGetItem(new[number], body.index, original.span)
                 return new[number]
 
-            return rebuild_calls(main, rebuild)
+            made = rebuild_calls(main, rebuild)
+            first = made.body.fields[0] if self._result_is_whole and isinstance(made.body, relay.Tuple) else None
+            if not isinstance(first, relay.TupleGetItem):
+                return made
+            return relay.Function(made.params, first.tuple_value, made.ret_type, made.type_params, made.attrs)
 
         return on_main(shown, "ShowTuples")
 
