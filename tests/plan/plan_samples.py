@@ -248,6 +248,21 @@ def graph_of(inputs, layers, outputs):
     return Graph("region", tuple(inputs), tuple(outputs), tuple(layers))
 
 
+class Growing:
+    """A graph as it grows from one input."""
+
+    def __init__(self, shape):
+        self.samples = Samples()
+        self.ifm, self.layers = self.samples.tensor(shape), []
+
+    def add(self, layer):
+        self.layers.append(layer)
+        return layer.ofm
+
+    def graph(self, *outputs):
+        return graph_of([self.ifm], self.layers, outputs)
+
+
 def kinds(graph):
     """The kinds of a graph's layers, in order."""
     return [layer.kind for layer in graph.layers]

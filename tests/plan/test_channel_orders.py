@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_check import check
 from plan_reference import assert_same_outputs
-from plan_samples import Samples, accelerator, graph_of, kinds
+from plan_samples import Growing, Samples, accelerator, kinds
 
 from byoc_hw.plan.channel_orders import MOST_READ, with_orders_in_weights
 from byoc_hw.plan.region import lay_out_region
@@ -18,16 +18,11 @@ def rewritten(graph, plannable=lambda layer: True):
     return found
 
 
-class Blocks:
+class Blocks(Growing):
     """A graph as it grows, with shuffles of channels."""
 
     def __init__(self, shape=(1, 4, 4, 8)):
-        self.samples = Samples()
-        self.ifm, self.layers = self.samples.tensor(shape), []
-
-    def add(self, layer):
-        self.layers.append(layer)
-        return layer.ofm
+        super().__init__(shape)
 
     def conv(self, ifm, channels=8):
         return self.add(self.samples.conv2d(ifm, channels, (3, 3), padding=(1, 1, 1, 1)))
@@ -44,9 +39,6 @@ class Blocks:
 
     def joined(self, *parts):
         return self.add(self.samples.concat(parts, 3))
-
-    def graph(self, *outputs):
-        return graph_of([self.ifm], self.layers, outputs)
 
 
 def test_a_convolution_reads_halves_of_others_in_place_of_a_half_of_shuffled_channels():

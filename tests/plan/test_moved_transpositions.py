@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_check import check
 from plan_reference import assert_same_outputs, run_graph
-from plan_samples import Samples, graph_of, kinds
+from plan_samples import Growing, Samples, graph_of, kinds
 
 from byoc_hw.accelerator import REFERENCE, SMALL
 from byoc_hw.plan.moved_transpositions import with_moved_transpositions
@@ -34,16 +34,11 @@ def moved(graph, accelerator=SMALL, **options):
     return found
 
 
-class Images:
+class Images(Growing):
     """Convolutions in NHWC, and between them layers of NCHW."""
 
     def __init__(self, shape=(1, 6, 6, 8)):
-        self.samples = Samples()
-        self.ifm, self.layers = self.samples.tensor(shape), []
-
-    def add(self, layer):
-        self.layers.append(layer)
-        return layer.ofm
+        super().__init__(shape)
 
     def conv(self, ifm, channels=8):
         """In NHWC."""
@@ -59,9 +54,6 @@ class Images:
     def end(self, image):
         """A convolution of an image in NCHW."""
         return self.conv(self.turned(image, TO_NHWC))
-
-    def graph(self, *outputs):
-        return graph_of([self.ifm], self.layers, outputs)
 
 
 @pytest.mark.parametrize("kind", ["lookup", "add", "mul", "one value", "pad", "slice", "resized"])
