@@ -256,15 +256,15 @@ def graphs_to_plan(model: Model) -> dict[str, Graph]:
     hardware = model.accelerator
     if hardware is None or not _is_tiled(hardware):
         return model.graphs()
-    graphs = model.graphs()
+    graphs, tiled = model.graphs(), accelerators_of(hardware)[0]
 
     def plannable(layer: Layer) -> bool:
         return why_no_plan(layer, hardware) is None
 
     for name, graph in graphs.items():
-        moved = with_moved_transpositions(graph, accelerators_of(hardware)[0], plannable)
+        moved = with_moved_transpositions(graph, tiled, plannable)
         ordered = with_orders_in_weights(moved, plannable)
-        graphs[name] = with_merged_transpositions(ordered, accelerators_of(hardware)[0])
+        graphs[name] = with_merged_transpositions(ordered, tiled)
     return graphs
 
 

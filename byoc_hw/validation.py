@@ -283,7 +283,7 @@ def _pairs(
             there = (there.astype(np.int16) - 128).astype(np.int8)
         axes = layer.get("axes") or range(there.ndim)
         if len(axes) != there.ndim:
-            continue
+            continue  # a reference that gives another number of dimensions: which is which is not known
         lies, back = [there.shape[axis] for axis in axes], np.argsort(axes)  # perhaps in another order than the model's
         here = np.frombuffer(data, there.dtype).reshape(lies).transpose(back)
         if layer["id"] in result.computed:

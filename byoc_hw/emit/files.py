@@ -576,27 +576,23 @@ def _interface_entry(buffer: Buffer) -> dict[str, Any]:
 
 def _layer_entries(program: Program, regions: Mapping[str, PlannedRegion]) -> Iterator[dict[str, Any]]:
     narrow = {name: narrow_weights(region) for name, region in regions.items()}
-    macs = {(name, layer.name): layer.macs for name, region in regions.items() for layer in region.graph.layers}
+    planned = {(name, layer.name): layer for name, region in regions.items() for layer in region.graph.layers}
     constants = {name: constants_by_layer(region) for name, region in regions.items()}
-    axes = {
-        (name, layer.name): layer.axes_of_model for name, region in regions.items() for layer in region.graph.layers
-    }
     for layer in number_layers(program):
-        bits, saved = narrow.get(layer.region or "", {}).get(layer.name, (8, 0))
-        yield {
+        entry: dict[str, Any] = {
             "id": layer.id,
             "name": layer.name,
             "kind": layer.kind,
             "region": layer.region,
             "source": list(layer.source),
-            **({"weights": {"bits": bits, "saved": saved}} if bits < 8 else {}),
-            **({"axes": axes[layer.region or "", layer.name]} if axes.get((layer.region or "", layer.name)) else {}),
-            **(
-                {}
-                if layer.region is None
-                else {"macs": macs[layer.region, layer.name], "constants": constants[layer.region].get(layer.name, 0)}
-            ),
         }
+        if layer.region is not None:
+            bits, saved = narrow[layer.region].get(layer.name, (8, 0))
+            one = planned[layer.region, layer.name]
+            entry |= {"weights": {"bits": bits, "saved": saved}} if bits < 8 else {}
+            entry |= {"axes": one.axes_of_model} if one.axes_of_model else {}
+            entry |= {"macs": one.macs, "constants": constants[layer.region].get(layer.name, 0)}
+        yield entry
 
 
 def _memory_map(parts: Parts) -> Iterator[dict[str, Any]]:

@@ -19,8 +19,7 @@ from byoc_hw.errors import InvalidInput
 from byoc_hw.frontend.installed import HAS_RELAX
 from byoc_hw.frontend.onnx_factors import FACTORS
 from byoc_hw.frontend.onnx_gather import gather
-from byoc_hw.frontend.onnx_graph import FOUR_BITS, OnnxGraph, as_it_is, attributes_of, rewritten
-from byoc_hw.frontend.onnx_graph import node_text as node_text
+from byoc_hw.frontend.onnx_graph import FOUR_BITS, OnnxGraph, as_it_is, attributes_of, node_text, rewritten
 from byoc_hw.frontend.onnx_lines import with_planes
 from byoc_hw.frontend.onnx_pads import WINDOWS, pad
 

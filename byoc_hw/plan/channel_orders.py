@@ -16,11 +16,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from byoc_hw.graph import (
+    BaseWeighted,
     Concat,
     Conv2d,
     Dense,
@@ -32,10 +33,11 @@ from byoc_hw.graph import (
     Reshape,
     Slice,
     Transpose,
-    Weighted,
 )
 from byoc_hw.names import distinct
 from byoc_hw.tensor import Array, Quantization, Tensor
+
+_Made = TypeVar("_Made", bound=BaseWeighted)
 
 MOST_READ = 16
 """The most runs of channels of other tensors that a layer reads: each is a copy of its own."""
@@ -222,7 +224,7 @@ class _Rewritten:
         name = self._name(layer.name)
         ofm = replace(layer.ofm, name=name)
         if isinstance(layer, DepthwiseConv2d):
-            changed: Layer = _each_by_itself(layer, read.order)
+            changed: Layer = making_in_order(layer, read.order)
         elif isinstance(layer, Lookup) and layer.by_channel:
             changed = replace(layer, tables=layer.tables[read.order])
         else:
@@ -304,23 +306,15 @@ def reading_in_order(layer: Conv2d | Dense, order: Array) -> Conv2d | Dense:
     return replace(layer, weights=replace(weights, data=np.ascontiguousarray(weights.data[..., order])))
 
 
-def making_in_order(layer: Conv2d | Dense, order: Array) -> Conv2d | Dense:
-    """A layer that makes its output channels in another order: the first one is the model's `order[0]`."""
-    return replace(layer, **_by_output(layer, order))
-
-
-def _each_by_itself(layer: DepthwiseConv2d, order: Array) -> DepthwiseConv2d:
-    """A depthwise convolution of channels in another order."""
-    return replace(layer, **_by_output(layer, order))
-
-
-def _by_output(layer: Weighted, order: Array) -> dict[str, Any]:
-    """What a layer has for each output channel, in another order."""
-    return {
-        "weights": _reordered(layer.weights, order),
-        "bias": None if layer.bias is None else _reordered(layer.bias, order),
-        "accumulator": _quantization(layer.accumulator, order),
-    }
+def making_in_order(layer: _Made, order: Array) -> _Made:
+    """A layer that makes its output channels in another order: the first one is the model's `order[0]`. A depthwise one
+    reads them so as well."""
+    return replace(
+        layer,
+        weights=_reordered(layer.weights, order),
+        bias=None if layer.bias is None else _reordered(layer.bias, order),
+        accumulator=_quantization(layer.accumulator, order),
+    )
 
 
 def _reordered(tensor: Tensor, order: Array) -> Tensor:

@@ -71,6 +71,9 @@ class Forms:
             read = self._moved(index, layer) if isinstance(layer, Reshape | Transpose) else None
             if read is not None:
                 self._reads[layer.ofm] = read
+        self._inputs = [
+            [] if layer.ofm in self._reads else [self.read(tensor) for tensor in layer.inputs] for layer in graph.layers
+        ]
         self._free = {index: None for index, layer in enumerate(graph.layers) if _is_free(layer)}
         self._readers: dict[Tensor, list[tuple[int, int]]] = {}
         """By tensor that is no transposition of another: the layers that read it, and the number of their input."""
@@ -97,8 +100,7 @@ class Forms:
 
     def inputs(self, index: int) -> list[Read]:
         """What a layer reads; nothing for one that is part of a way."""
-        layer = self.graph.layers[index]
-        return [] if layer.ofm in self._reads else [self.read(tensor) for tensor in layer.inputs]
+        return self._inputs[index]
 
     def form(self, tensor: Tensor, chosen: Mapping[int, Permutation]) -> Permutation:
         """How a tensor that is no transposition of another lies."""
@@ -106,11 +108,15 @@ class Forms:
 
     def need(self, index: int, number: int, chosen: Mapping[int, Permutation]) -> Reordered | None:
         """What a layer reads as an input, of a tensor as it lies; None where that is no permutation of one."""
-        layer, one = self.graph.layers[index], self.inputs(index)[number]
-        form = (
+        form = self._wanted(index, number, chosen)
+        return None if form is None else self.needed(self.inputs(index)[number], form, chosen)
+
+    def _wanted(self, index: int, number: int, chosen: Mapping[int, Permutation]) -> Permutation | None:
+        """The form in which a layer takes an input; None where it cannot have its own."""
+        layer = self.graph.layers[index]
+        return (
             _form_of_input(layer, number, chosen[index]) if index in chosen else same_order(layer.inputs[number].shape)
         )
-        return None if form is None else self.needed(one, form, chosen)
 
     def order_taken_up(self, index: int, number: int, chosen: Mapping[int, Permutation]) -> Array | None:
         """The order of input channels that the weights of a layer can take up in place of a transposition: that of
@@ -181,9 +187,8 @@ class Forms:
             if taken is not None:
                 yield taken
         for reader, number in self._readers.get(layer.ofm, ()):
-            tensor = self.graph.layers[reader].inputs[number]
-            form = _form_of_input(self.graph.layers[reader], number, chosen[reader]) if reader in chosen else None
-            given = self._given(index, tensor, form or same_order(tensor.shape))
+            form = self._wanted(reader, number, chosen)
+            given = None if form is None else self._given(index, self.graph.layers[reader].inputs[number], form)
             if given is not None:
                 yield given
 

@@ -11,7 +11,8 @@ import tvm
 from tvm import relay
 
 from byoc_hw.errors import InvalidInput
-from byoc_hw.frontend.onnx_form import importable_form, node_text
+from byoc_hw.frontend.onnx_form import importable_form
+from byoc_hw.frontend.onnx_graph import node_text
 from byoc_hw.frontend.onnx_models import Shapes, last_line, onnx_model
 from byoc_hw.frontend.relay.compose import called_with, rebuild_calls, with_main
 from byoc_hw.frontend.relay.qdq.integers import integer_form
