@@ -14,7 +14,7 @@ import tvm
 from tvm import relay
 
 from byoc_hw.frontend.relay.compose import called_with
-from byoc_hw.frontend.relay.qdq.operators import MOVES, PRODUCTS, RULES, WITH_PARTS, concatenated
+from byoc_hw.frontend.relay.qdq.operators import PICKS, PRODUCTS, RULES, WITH_PARTS, concatenated
 from byoc_hw.frontend.relay.qdq.product_sums import real_numbers
 from byoc_hw.frontend.relay.qdq.values import Grid, Quantizable, Stored
 from byoc_hw.frontend.relay.sources import calls_in_order, operands_of, operator_name, with_span
@@ -99,7 +99,7 @@ class _Integers:
         value = self._value(call, name)
         if value is None:
             return
-        if name in MOVES:
+        if name in PICKS:
             self._moved(call, value, depth, call.span)
         else:
             self._values[call], self._depth[call] = value, 0 if name == "qnn.dequantize" else depth

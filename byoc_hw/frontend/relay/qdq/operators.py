@@ -386,11 +386,14 @@ PRODUCTS = tuple(PRODUCT_SUMS)
 """The operators that sum products: those that a model is quantized for."""
 
 MOVES = (
-    *("reshape", "squeeze", "expand_dims", "nn.batch_flatten", "transpose", "strided_slice", "image.resize2d"),
+    *("reshape", "squeeze", "expand_dims", "nn.batch_flatten", "transpose", "strided_slice", "copy"),
     *("nn.depth_to_space", "nn.space_to_depth", "broadcast_to", "layout_transform"),
     *("nn.max_pool2d", "nn.global_max_pool2d", "max", "min"),
 )
-"""The operators that pick among their input's elements. A resize does so in part, and then has a rule."""
+"""The operators that pick among their input's elements."""
+
+PICKS = frozenset((*MOVES, "image.resize2d"))
+"""Those, and the resize, which has a value where it picks: of nearest neighbours."""
 
 RULES: dict[str, _Rule] = {
     **dict.fromkeys(MOVES, _moved),
