@@ -14,7 +14,7 @@ from byoc_hw.accelerator import ROUNDINGS
 from byoc_hw.frontend.host_layers import HOST_FUNCTIONS, has_kernel
 from byoc_hw.frontend.relax.bindings import names_in, steps_of, with_steps
 from byoc_hw.frontend.relax.forms import QdqJob, composite_layer, fusions
-from byoc_hw.frontend.relax.qdq_moves import ON_THE_HOST, moves_of_stored
+from byoc_hw.frontend.relax.qdq_moves import host_moves_of_stored
 from byoc_hw.frontend.relax.qdq_tables import with_host_tables
 from byoc_hw.frontend.relax.regions import composite_name, composites_in, external
 from byoc_hw.frontend.relax.versions import Literal, array_of, dtype_of, name_of, type_of
@@ -52,7 +52,7 @@ def with_works(
     """
     regions = {variable: variable.name_hint for variable in external(mod)}
     fused = _with_host_composites(mod, numerics)
-    main, variable = moves_of_stored(fused["main"], ON_THE_HOST), fused.get_global_var("main")
+    main, variable = host_moves_of_stored(fused["main"]), fused.get_global_var("main")
     fused = with_host_tables(tvm.IRModule({**fused.functions, variable: main}), by)
     works: dict[str, HostLayer] = {}
     called: dict[Any, str] = dict(regions)

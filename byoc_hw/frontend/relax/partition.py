@@ -33,10 +33,12 @@ from byoc_hw.frontend.relax.outcomes import outcomes_of
 from byoc_hw.frontend.relax.own_composites import with_own_composites
 from byoc_hw.frontend.relax.qdq_counted import with_counted_padding
 from byoc_hw.frontend.relax.qdq_layout import in_nhwc
-from byoc_hw.frontend.relax.qdq_moves import moved_before_quantize, moves_of_stored
+from byoc_hw.frontend.relax.qdq_moves import moves_of_stored
+from byoc_hw.frontend.relax.qdq_parts import with_functions_of_parts
 from byoc_hw.frontend.relax.qdq_patches import with_patches
 from byoc_hw.frontend.relax.qdq_products import with_columns_last
 from byoc_hw.frontend.relax.qdq_tables import COMPOSITE, with_qdq_tables
+from byoc_hw.frontend.relax.qdq_transposed import with_blocks
 from byoc_hw.frontend.relax.qdq_unsigned import with_signed_values
 from byoc_hw.frontend.relax.regions import (
     ACCELERATOR_MARK,
@@ -186,8 +188,9 @@ def prepared(mod: Any, params: Mapping[str, Any] | None) -> tvm.IRModule:
 
 def with_moves(mod: tvm.IRModule) -> tvm.IRModule:
     """The prepared module with images in NHWC, biases as integers, and operators that move values on stored ones."""
-    main = with_counted_padding(moved_before_quantize(in_nhwc(with_signed_values(mod["main"]))))
-    main = moves_of_stored(with_stored_biases(moves_of_stored(main)))
+    main = each_its_own_dequantize(with_functions_of_parts(in_nhwc(with_blocks(with_signed_values(mod["main"])))))
+    main = with_counted_padding(moves_of_stored(main))
+    main = moves_of_stored(with_stored_biases(main))
     main = with_columns_last(each_its_own_dequantize(main))
     return tvm.IRModule({mod.get_global_var("main"): main}, attrs=mod.attrs)
 

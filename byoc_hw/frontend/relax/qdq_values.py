@@ -264,6 +264,7 @@ _KERNELS: Mapping[Any, ValueKernel] = {
     ("sigmoid", "x"): SIGMOID,
     ("tanh", "x"): TANH,
     ("exp", "x"): EXP,
+    ("nn.gelu", "x"): GELU,
     ("abs", "x"): absolute,
     ("rsqrt", "x"): inverse_root_of,
     ("divide", ("multiply", "x", ("clip", ("add", "x", 3.0), 0.0, 6.0)), 6.0): hard_swish_of,

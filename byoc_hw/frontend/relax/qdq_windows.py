@@ -87,13 +87,17 @@ def _padding(match: QdqMatch, zero_point: int) -> Padding:
 
 
 def dense_of(match: QdqMatch) -> Dense:
-    """The layer of a matched matrix product of constant weights."""
+    """The layer of a matched product of constant weights with a matrix, or with as many as there are."""
     product = match["matmul"]
     kernel = match.stored(product.args[1])
     data = match.constant(kernel.expr)
-    if data.ndim != 2 or len(extents_of(product.args[0])) != 2:
+    if data.ndim != 2 or len(extents_of(product.args[0])) < 2:
         raise NotALayer("matrices have two dimensions", f"{len(extents_of(product.args[0]))} and {data.ndim}")
-    return Dense(**match.product("matmul", np.ascontiguousarray(data.T), axis=1))
+    fields = match.product("matmul", np.ascontiguousarray(data.T), axis=1)
+    for name in ("ifm", "ofm"):  # the rows of all matrices
+        tensor = fields[name]
+        fields[name] = replace(tensor, shape=(prod(tensor.shape[:-1]), tensor.shape[-1]))
+    return Dense(**fields)
 
 
 # ---------------------------------------------------------------- pooling

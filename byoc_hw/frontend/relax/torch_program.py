@@ -20,6 +20,7 @@ from tvm.relax.frontend.torch.exported_program_translator import ExportedProgram
 from byoc_hw.errors import InvalidInput
 from byoc_hw.frontend.relax.bindings import with_names
 from byoc_hw.frontend.relax.owners import owned
+from byoc_hw.frontend.relax.torch_operators import OPERATORS, RECURRENT, last_states
 from byoc_hw.frontend.tflite_stops import importer_said
 from byoc_hw.tensor import Array
 
@@ -74,11 +75,45 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
         for kind in _KINDS:
             self.convert_map[f"quantize_{kind}"] = self._quantized
             self.convert_map[f"dequantize_{kind}"] = self._dequantized
-        for name, convert in self.convert_map.items():
+        self._result_by_tvm = self.convert_map["getitem"]
+        self.convert_map["getitem"] = self._result
+        for name, convert in {**dict.fromkeys(OPERATORS), **self.convert_map}.items():
             self.convert_map[name] = partial(self._converted, convert)
 
-    def _converted(self, convert: Callable[[Any], Any], node: Any) -> Any:
-        return owned(self.block_builder, self.owners, convert(node), node.name)
+    def _converted(self, convert: Callable[[Any], Any] | None, node: Any) -> Any:
+        name = node.target.__name__
+        made = OPERATORS[name](self.block_builder, self._arguments(node)) if name in OPERATORS else None
+        if made is None and convert is not None:
+            made = convert(node)
+        if name in RECURRENT:
+            made = (made, last_states(self.block_builder, made, self._arguments(node)))
+        return owned(self.block_builder, self.owners, made, node.name)
+
+    def _arguments(self, node: Any) -> dict[str, Any]:
+        """The arguments of a node by the name that its operator gives them."""
+        schema = node.target._schema.arguments
+        given = {one.name: one.default_value for one in schema if one.has_default_value()}
+        given |= dict(zip([one.name for one in schema], node.args, strict=False)) | node.kwargs
+        return {
+            name: self._operand(value) if isinstance(value, torch.fx.Node) else value for name, value in given.items()
+        }
+
+    def _operand(self, node: Any) -> Any:
+        return relax.const(self._constants[node.name]) if node.name in self._constants else self.env[node]
+
+    def _result(self, node: Any) -> Any:
+        """One of the results of an operator that has several."""
+        of, index = node.args
+        results = self.env[of]
+        if not isinstance(results, tuple):
+            return self._result_by_tvm(node)
+        if len(results) <= index or results[index] is None:
+            if node.users:
+                raise InvalidInput(
+                    f"{of.name}: result {index} of {of.target} cannot be imported, and {node.name} is read"
+                )
+            return None
+        return results[index]
 
     def _quantized(self, node: Any) -> Any:
         scale, zero_point, axis, least, most, dtype = self._grid(node)

@@ -14,14 +14,12 @@ becomes
     %4 = reshape, transpose, reshape     depth to space
     %5 = strided_slice                   [where the last blocks are not full]
 
-Output s * q + p reads input i by weight k where s * i + k = s * q + p + padding: for each place p in the block,
-inputs q + shift with shifts of its own. V has all shifts of all places; a weight that a place lacks is the zero point.
+`frontend/transposed.py` says what V is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import tvm
@@ -35,7 +33,7 @@ from byoc_hw.frontend.relay.rewrite.requantized_sum import RequantizedSum, requa
 from byoc_hw.frontend.relay.session import Session
 from byoc_hw.frontend.relay.sources import operator_name, operator_names, with_span
 from byoc_hw.frontend.relay.table import offloads
-from byoc_hw.integers import ceil_div
+from byoc_hw.frontend.transposed import BlockAxis, block_axis, block_weights
 from byoc_hw.tensor import Array
 
 _Moved = Callable[[relay.Expr], relay.Expr]
@@ -75,34 +73,6 @@ def blockwise_convolutions(session: Session) -> tvm.transform.Pass:
     return on_main(rewritten, "BlockwiseConvolutions")
 
 
-@dataclass(frozen=True)
-class _Axis:
-    """Height or width: the block's extent, the number of blocks, padding on either side, and of each weight that
-    a place in the block has its tap in the new kernel, the place and its index in the old one."""
-
-    stride: int
-    blocks: int
-    before: int
-    after: int
-    kernel: int
-    weights: tuple[tuple[int, int, int], ...]
-
-
-def _axis(kernel: int, stride: int, before: int, ifm: int, ofm: int) -> _Axis:
-    shifts = [
-        ((place + before - index) // stride, place, index)
-        for place in range(stride)
-        for index in range(kernel)
-        if (place + before - index) % stride == 0
-    ]
-    blocks = ceil_div(ofm, stride)
-    first = min(0, *(shift for shift, _, _ in shifts))
-    # Padding is not negative: inputs that no output reads are under taps without weights.
-    last = max(first, ifm - blocks, *(shift for shift, _, _ in shifts))
-    weights = tuple((shift - first, place, index) for shift, place, index in shifts)
-    return _Axis(stride, blocks, -first, blocks - ifm + last, last - first + 1, weights)
-
-
 class _Transposed(RequantizedSum):
     """A transposed convolution with what follows it."""
 
@@ -115,7 +85,7 @@ class _Transposed(RequantizedSum):
         return int(self.conv.checked_type.shape[self.channel_axis])
 
     @property
-    def axes(self) -> tuple[_Axis, _Axis]:
+    def axes(self) -> tuple[BlockAxis, BlockAxis]:
         """Height and width."""
         attrs, weights = self.conv.attrs, constant(self.conv.args[1])
         (top, left, _, _), strides = padding(attrs.padding), pair(attrs.strides)
@@ -124,7 +94,8 @@ class _Transposed(RequantizedSum):
             for shape in (self.conv.args[0].checked_type.shape, self.conv.checked_type.shape)
         )
         height, width = (
-            _axis(weights.shape[2 + axis], strides[axis], (top, left)[axis], ifm[axis], ofm[axis]) for axis in (0, 1)
+            block_axis(weights.shape[2 + axis], strides[axis], (top, left)[axis], ifm[axis], ofm[axis])
+            for axis in (0, 1)
         )
         return height, width
 
@@ -190,14 +161,8 @@ class _Transposed(RequantizedSum):
         data = constant(value)
         return relay.const(np.tile(data, self._places) if data.size > 1 else data.reshape(()), str(data.dtype))
 
-    def _weights(self, rows: _Axis, columns: _Axis) -> Array:
-        old, zero_point = constant(self.conv.args[1]), constant(self.conv.args[3]).flat[0]
-        places = (rows.stride, columns.stride)
-        new = np.full((rows.kernel, columns.kernel, len(old), *places, self.filters), zero_point, np.int8)
-        for tap, place, index in rows.weights:
-            for other_tap, other_place, other_index in columns.weights:
-                new[tap, other_tap, :, place, other_place] = old[:, :, index, other_index]
-        hwio = new.reshape(*new.shape[:3], -1)
+    def _weights(self, rows: BlockAxis, columns: BlockAxis) -> Array:
+        hwio = block_weights(constant(self.conv.args[1]), constant(self.conv.args[3]).flat[0], rows, columns)
         return np.ascontiguousarray(hwio if self.layout == "NHWC" else hwio.transpose(3, 2, 0, 1))
 
 
