@@ -14,7 +14,7 @@ import tvm
 from tvm import relax
 
 from byoc_hw.errors import Unsupported
-from byoc_hw.frontend.relax.versions import array_of, is_call, name_of
+from byoc_hw.frontend.relax.versions import Literal, array_of, is_call, name_of
 from byoc_hw.tensor import Array
 
 Assignment = tuple[Any, Any]
@@ -84,8 +84,8 @@ def unaliased(variable: Any, values: Mapping[Any, Any]) -> Any:
 
 
 def with_operands(value: Any, by: dict[Any, Any]) -> Any:
-    """An expression whose operands are variables, with some of them replaced."""
-    if isinstance(value, relax.Var):
+    """An expression whose operands are variables and constants, with some of them replaced."""
+    if isinstance(value, relax.Var | Literal):
         return by.get(value, value)
     if isinstance(value, relax.Tuple):
         fields = [with_operands(field, by) for field in value.fields]

@@ -133,8 +133,8 @@ class _Moved:
             widths = [each for axis in _places(len(extents_of(variable))) for each in given[2 * axis :][:2]]
             mode, fill = str(value.attrs.pad_mode), float(value.attrs.pad_value)
             return relax.op.nn.pad(self._twin(value.args[0], span), widths, mode, fill)
-        rank = len(extents_of(variable))
-        if name not in _FOLLOWS or rank not in (3, 4):
+        rank = len(extents_of(variable)) if name in _FOLLOWS else 0
+        if rank not in (3, 4):
             return None
         operands = [self._operand(one, rank, span) if dtype_of(one) else one for one in value.args]
         return None if any(one is None for one in operands) else _again(value, operands)

@@ -83,8 +83,8 @@ class QdqMatch:
 
     @cached_property
     def name(self) -> str:
-        """The name of the layer: the operator of the file that the last call is of."""
-        return next(reversed(names_in(self.root.span)), "layer")
+        """The name of the layer: the operator of the file that the last call is of, before it is quantized."""
+        return name_of_layer(self.calls)
 
     @property
     def is_real(self) -> bool:
@@ -253,6 +253,12 @@ class QdqMatch:
         if not np.allclose(scales, np.array(sums), rtol=1e-4, atol=0):
             raise NotALayer("scale of the bias is the input's times the weights'", f"{scales[0]:g} for {sums[0]:g}")
         return np.ascontiguousarray(np.broadcast_to(values.reshape(-1), (channels,)).astype(np.int32))
+
+
+def name_of_layer(calls: Sequence[Any]) -> str:
+    """The operator of the model file that the last of some calls is of: one that computes, if there is any."""
+    computing = [call for call in calls if name_of(call) not in ("dequantize", "quantize")]
+    return next(reversed(names_in((computing or calls)[-1].span)), "layer")
 
 
 def importer_step(bound: float, of: Quantization) -> float:

@@ -15,7 +15,6 @@ from tvm import relax
 from byoc_hw.frontend.relax.bindings import (
     Assignment,
     named_call,
-    names_in,
     returned_by,
     steps_of,
     typed_as,
@@ -24,6 +23,7 @@ from byoc_hw.frontend.relax.bindings import (
 )
 from byoc_hw.frontend.relax.forms import QdqJob, rejection_of
 from byoc_hw.frontend.relax.qdq_chains import QdqChain, qdq_chains
+from byoc_hw.frontend.relax.qdq_match import name_of_layer
 from byoc_hw.frontend.relax.qdq_values import tables_of
 from byoc_hw.frontend.relax.regions import composites_in
 from byoc_hw.frontend.relax.versions import dtype_of, extents_of, name_of
@@ -92,15 +92,18 @@ def _tabled(mod: tvm.IRModule, accepted: Callable[[QdqChain], bool], made: dict[
 
 
 def _lookup(chain: QdqChain, tables: Array) -> list[Assignment]:
-    """The bindings of a table, with the names of the chain's operators."""
+    """The bindings of a table, with the names of the chain's operators, that of the layer last."""
     signed = dtype_of(chain.source) == "int8"
     starts = 256 * np.arange(len(tables), dtype=np.int32) + (128 if signed else 0)
     by_value = np.roll(tables, 128, axis=1) if signed else tables
     entries = relax.const(np.ascontiguousarray(by_value).view(dtype_of(chain.result)).reshape(-1))
     of_index = relax.TensorType(extents_of(chain.result), "int32")
 
+    name = name_of_layer(chain.plain_calls)
+    names = (*(one for one in chain.sources if one != name), name)
+
     def named(call: Any, of: Any) -> Any:
-        return typed_as(named_call(call, *chain.sources), of)
+        return typed_as(named_call(call, *names), of)
 
     index = relax.DataflowVar(f"{chain.result.name}_index", of_index)
     steps = [(index, named(relax.op.astype(chain.source, "int32"), of_index))]
@@ -140,7 +143,7 @@ def _is_allowed(chain: QdqChain, pattern: Pattern, job: QdqJob) -> bool:
     shape = extents_of(chain.result)
     ifm, ofm = (Tensor("x", shape, dtype_of(one)) for one in (chain.source, chain.result))
     tables = np.arange(256 * chain.channels).reshape(-1, 256).astype(np.uint8)
-    layer = Lookup(names_in(chain.plain_calls[-1].span)[-1], chain.sources, ifm, ofm, tables=tables)
+    layer = Lookup(name_of_layer(chain.plain_calls), chain.sources, ifm, ofm, tables=tables)
     rejection = rejection_of(pattern, chain.sources, layer, job)
     if rejection is not None:
         job.recorder.reject(chain.sources, rejection, layer)

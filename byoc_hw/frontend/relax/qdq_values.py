@@ -194,9 +194,11 @@ def _by_channel(values: Array) -> Array:
 
 
 def _numbers(call: Any) -> tuple[float, ...]:
-    """What an operator has beside its operands: the bounds of clip, the slope of leaky ReLU."""
+    """What an operator has beside its operands: the bounds of clip, the slope of leaky ReLU, softplus' own."""
     if name_of(call) == "nn.leakyrelu":
         return (float(call.attrs.alpha),)
+    if name_of(call) == "nn.softplus":
+        return (float(call.attrs.beta), float(call.attrs.threshold))
     return tuple(number_of(bound) for bound in call.args[1:3]) if name_of(call) == "clip" else ()
 
 

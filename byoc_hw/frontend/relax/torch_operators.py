@@ -72,6 +72,19 @@ def _constant(given: Any, default: float, channels: int) -> Any:
     return array_of(given)
 
 
+def _prelu(builder: Any, given: Mapping[str, Any]) -> Any:
+    """relu(x) + slopes * min(x, 0), with a constant slope for each channel or one"""
+    x, slopes = given["self"], given["weight"]
+    if not isinstance(slopes, Literal):
+        return None
+    values = array_of(slopes)
+    if values.size == 1:
+        return relax.op.nn.leakyrelu(x, float(values.item()))
+    below = builder.emit(relax.op.minimum(x, relax.const(0.0, dtype_of(x))))
+    by_channel = relax.const(values.reshape(-1, *[1] * (len(extents_of(x)) - 2)))
+    return relax.op.add(builder.emit(relax.op.nn.relu(x)), builder.emit(relax.op.multiply(below, by_channel)))
+
+
 def _select(builder: Any, given: Mapping[str, Any]) -> Any:
     part = builder.emit(_part(given["self"], given["dim"], given["index"], 1))
     shape = extents_of(part)
@@ -142,6 +155,7 @@ OPERATORS: Mapping[str, Callable[[Any, Mapping[str, Any]], Any]] = {
     "celu.default": _celu,
     "narrow.default": _narrow,
     "pixel_shuffle.default": _pixel_shuffle,
+    "prelu.default": _prelu,
     "prod.dim_int": _prod,
     "rsub.Scalar": _rsub,
     "rsub.Tensor": _rsub,

@@ -38,7 +38,7 @@ def load_torch(path: str | Path) -> tvm.IRModule:
     except Exception as error:  # torch has no error of its own for a file that is none
         raise InvalidInput(f"{path}: is no program that torch.export.save wrote: {importer_said(error)}") from error
     try:
-        return _imported(program if not _unknown(program) else program.run_decompositions())
+        return _imported(_in_known_operators(program))
     except InvalidInput as error:
         raise InvalidInput(f"{path}: {error}") from error.__cause__
 
@@ -46,7 +46,7 @@ def load_torch(path: str | Path) -> tvm.IRModule:
 def _imported(program: Any) -> tvm.IRModule:
     unknown = _unknown(program)
     if unknown:
-        raise InvalidInput(f"operators are those that TVM's importer knows: got {', '.join(unknown)}")
+        raise InvalidInput(f"operators are those that TVM's importer knows: got {', '.join(map(str, unknown))}")
     importer = _Importer(program)
     try:
         mod = importer.from_exported_program(program, False, False, True, None)
@@ -58,11 +58,21 @@ def _imported(program: Any) -> tvm.IRModule:
     return tvm.IRModule({"main": main})
 
 
-def _unknown(program: Any) -> list[str]:
+def _in_known_operators(program: Any) -> Any:
+    """The program with others in place of operators that cannot be imported, where torch has them."""
+    table = torch.export.default_decompositions()
+    while True:
+        there = {target: table[target] for target in _unknown(program) if target in table}
+        if not there:
+            return program
+        program = program.run_decompositions(there)
+
+
+def _unknown(program: Any) -> list[Any]:
     """The operators of a program that cannot be imported."""
     known = _Importer(program).convert_map
     called = [node.target for node in program.graph.nodes if node.op == "call_function"]
-    return sorted({str(target) for target in called if target.__name__ not in known})
+    return sorted({target for target in called if target.__name__ not in known}, key=str)
 
 
 class _Importer(ExportedProgramImporter):  # type: ignore[misc]
@@ -87,7 +97,7 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
             made = convert(node)
         if name in RECURRENT:
             made = (made, last_states(self.block_builder, made, self._arguments(node)))
-        return owned(self.block_builder, self.owners, made, node.name)
+        return owned(self.block_builder, self.owners, made, _name_of(node))
 
     def _arguments(self, node: Any) -> dict[str, Any]:
         """The arguments of a node by the name that its operator gives them."""
@@ -157,11 +167,18 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
         return values if "per_channel" in node.target.__name__ else values.reshape(())
 
 
+def _name_of(node: Any) -> str:
+    """A node's name behind the path of the module that it was written in, where the program has that."""
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    path = str(stack[-1][0]) if stack else ""
+    return f"{path}/{node.name}" if path else str(node.name)
+
+
 def _constants_of(program: Any) -> dict[str, Array]:
     """The values of what a program holds, by the name of its node."""
     held = {**program.state_dict, **program.constants}
     return {
         spec.arg.name: held[spec.target].detach().cpu().numpy()
         for spec in program.graph_signature.input_specs
-        if spec.target in held
+        if isinstance(held.get(spec.target), torch.Tensor)
     }

@@ -97,7 +97,8 @@ def test_networks_are_offloaded_but_for_their_ends_and_softmax(name, dtype, tmp_
     names = [one.name for one in onnx.load(str(path)).graph.input]
     expected = ReferenceEvaluator(str(path)).run(None, dict(zip(names, inputs, strict=True)))
     for found, wanted in zip(project.run(inputs).outputs, expected, strict=True):
-        assert np.abs(found - wanted).max() <= 0.03 * np.ptp(wanted)
+        step = np.diff(np.unique(wanted)).min()
+        assert np.abs(found - wanted).max() <= max(0.03 * np.ptp(wanted), 1.01 * step)
     assert byoc_hw.validate(project, [inputs], partitioned, tolerance=4).ok
 
 

@@ -61,7 +61,7 @@ def test_a_program_is_offloaded_and_gives_torchs_results(dtype, tmp_path):
     mod, params = byoc_hw.load(tmp_path / "net.pt2")
     check(mod, params, images, results, tmp_path / "m")
     names = [one.name for one in byoc_hw.explain(byoc_hw.partition_for_hwlib(mod, params)).outcomes]
-    assert {"conv2d", "max_pool2d", "sigmoid", "linear"} <= set(names)  # as the program names its nodes
+    assert {"first/conv2d", "max_pool2d", "sigmoid", "last/linear"} <= set(names)  # by the modules that have them
 
 
 @needs_torch
