@@ -18,6 +18,7 @@ from onnx import helper, shape_inference
 from byoc_hw.errors import InvalidInput
 from byoc_hw.frontend.installed import HAS_RELAX
 from byoc_hw.frontend.onnx_factors import FACTORS
+from byoc_hw.frontend.onnx_functions import FUNCTIONS, SHAPES
 from byoc_hw.frontend.onnx_gather import gather
 from byoc_hw.frontend.onnx_graph import FOUR_BITS, OnnxGraph, as_it_is, attributes_of, node_text, rewritten
 from byoc_hw.frontend.onnx_lines import with_planes
@@ -46,7 +47,6 @@ _NEW_ATTRIBUTES: dict[str, dict[str, object]] = {
     "CastLike": {"saturate": 1},
     "QuantizeLinear": {"saturate": 1, "block_size": 0, "output_dtype": 0},
     "DequantizeLinear": {"block_size": 0},
-    "Reshape": {"allowzero": 0},
 }
 """By operator: attributes that the importer does not read, and the value that they may have."""
 
@@ -82,7 +82,7 @@ def _check(node: Any, opset: int) -> None:
         return
     if opset > OPSET and onnx.defs.has(node.op_type, ""):
         since = onnx.defs.get_schema(node.op_type, opset, "").since_version
-        if since > OPSET and node.op_type not in _SAME:
+        if since > OPSET and node.op_type not in (*_SAME, *FUNCTIONS):
             raise InvalidInput(
                 f"{node_text(node)}: its version is of opset {OPSET} or older: got {since} (export with opset {OPSET})"
             )
@@ -300,6 +300,8 @@ _QUANTIZED: dict[str, Callable[[OnnxGraph, Any], None]] = {
 }
 
 _PLAIN: dict[str, Callable[[OnnxGraph, Any], None]] = {
+    **FUNCTIONS,
+    **SHAPES,
     "Gather": gather,
     "MatMul": _matmul,
     "Split": _split,
