@@ -7,6 +7,7 @@ from onnx import helper
 from onnx_samples import QdqNet
 
 import byoc_hw
+from byoc_hw.compiler import region_graphs
 from byoc_hw.frontend.relay.qdq.values import Grid
 from byoc_hw.frontend.relay.reference import Reference
 
@@ -149,3 +150,19 @@ def test_qlinear_operators_of_onnxruntimes_quantizer_are_offloaded(activations, 
     image = np.random.default_rng(3).standard_normal((1, 3, 16, 16)).astype(np.float32)
     (theirs,), (ours,) = session(path).run(None, {"x": image}), Reference(mod, params).run({"x": image})
     np.testing.assert_allclose(ours, theirs, atol=0.05 * np.abs(theirs).max())
+
+
+@pytest.mark.parametrize("at_the_end", [False, True])
+def test_an_image_that_the_host_resizes_between_regions_is_in_nhwc(at_the_end, tmp_path):
+    net = QdqNet()
+    x = net.resize(net.conv(net.input(1, 3, 6, 5), 8), mode="linear")
+    net.output(x if at_the_end else net.conv(x, 4, kernel=1))
+    mod, params = byoc_hw.load(net.save(tmp_path / "net.onnx"))
+    partitioned = byoc_hw.partition_for_hwlib(mod, params, "m")
+    graphs = list(region_graphs(partitioned).values())
+    shapes = [(1, 8, 6, 5)] if at_the_end else [(1, 6, 5, 8), (1, 4, 12, 10)]
+    assert [graph.outputs[0].shape for graph in graphs] == shapes
+    assert all(graph.inputs[0].shape == (1, 12, 10, 8) for graph in graphs[1:])
+    project = byoc_hw.build(partitioned, output_dir=tmp_path / "m")
+    image = np.random.default_rng(0).normal(size=(1, 3, 6, 5)).astype(np.float32)
+    assert byoc_hw.validate(project, [[image]], partitioned).ok

@@ -9,11 +9,15 @@ and are requantized, with halves rounded upward as TVM does. What has no integer
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 import tvm
 from tvm import relay
 
 from byoc_hw.frontend.relay.compose import called_with
+from byoc_hw.frontend.relay.match import users_of
+from byoc_hw.frontend.relay.qdq.host_images import resized_in_nhwc
 from byoc_hw.frontend.relay.qdq.operators import PICKS, PRODUCTS, RULES, WITH_PARTS, concatenated
 from byoc_hw.frontend.relay.qdq.product_sums import real_numbers
 from byoc_hw.frontend.relay.qdq.values import Grid, Quantizable, Stored
@@ -29,7 +33,7 @@ def integer_form(mod: tvm.IRModule) -> tvm.IRModule:
     """The integer form of a module in QDQ form, with its constants folded; other operators are unchanged."""
     mod = tvm.transform.Sequential([relay.transform.FoldConstant(), relay.transform.InferType()])(mod)
     main = mod["main"]
-    body = _Integers().of(main.body)
+    body = _Integers(users_of(main)).of(main.body)
     whole = relay.Function(main.params, body, None, main.type_params, main.attrs, main.span)
     mod = tvm.IRModule({**mod.functions, mod.get_global_var("main"): whole}, mod.type_definitions, attrs=mod.attrs)
     return tvm.transform.Sequential(
@@ -48,7 +52,8 @@ def in_qdq_form(mod: tvm.IRModule) -> bool:
 class _Integers:
     """The new expression of each node, and the value of each that has an integer form."""
 
-    def __init__(self) -> None:
+    def __init__(self, users: Mapping[relay.Expr, Sequence[relay.Expr]]) -> None:
+        self._users = users
         self._new: dict[relay.Expr, relay.Expr] = {}
         self._values: dict[relay.Expr, Quantizable] = {}
         self._parts: dict[relay.Expr, list[Quantizable | None]] = {}
@@ -151,7 +156,23 @@ class _Integers:
         grid = Grid(np.float32(scales), int(zero_points), dtype)
         if isinstance(data, relay.Constant):
             return relay.const(_levels(data.data.numpy(), grid), dtype)
-        return kept if value is None else value.quantized(grid)
+        if value is not None:
+            return value.quantized(grid)
+        return kept if self._is_at_an_end(call) or len(self._users[data]) > 1 else resized_in_nhwc(kept)
+
+    def _is_at_an_end(self, expr: relay.Expr) -> bool:
+        """Whether a value is an output, or one when it is dequantized."""
+        return all(
+            isinstance(reader, relay.Function) or (_keeps(reader) and self._is_at_an_end(reader))
+            for reader in self._users.get(expr, ())
+        )
+
+
+def _keeps(expr: relay.Expr) -> bool:
+    """Whether an expression holds values as they are, or their real ones."""
+    if isinstance(expr, relay.Call):
+        return operator_name(expr) in ("qnn.dequantize", "copy")
+    return isinstance(expr, relay.Tuple)
 
 
 def _levels(real: Array, grid: Grid) -> Array:
