@@ -161,8 +161,8 @@ class _Moved:
         if not self._is_call(vector, "dequantize") or not isinstance(self.values[vector].args[0], Literal):
             return None
         channels, shape = extents_of(vector), extents_of(operand)
-        behind = shape[shape.index(channels[0]) + 1 :] if channels[0] in shape else ()
-        return vector if behind in ((1,), (1, 1)) else None
+        ones = ((1,), (1, 1))
+        return vector if any(shape in ((*channels, *each), (1, *channels, *each)) for each in ones) else None
 
     def _constant(self, operand: Any) -> Any | None:
         """The values of a constant, perhaps under another shape."""

@@ -60,12 +60,11 @@ def _imported(program: Any) -> tvm.IRModule:
 
 def _in_known_operators(program: Any) -> Any:
     """The program with others in place of operators that cannot be imported, where torch has them."""
-    table = torch.export.default_decompositions()
-    while True:
-        there = {target: table[target] for target in _unknown(program) if target in table}
-        if not there:
-            return program
+    table, done = torch.export.default_decompositions(), set[Any]()
+    while there := {one: table[one] for one in _unknown(program) if one in table and one not in done}:
         program = program.run_decompositions(there)
+        done |= set(there)
+    return program
 
 
 def _unknown(program: Any) -> list[Any]:
@@ -119,9 +118,7 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
             return self._result_by_tvm(node)
         if len(results) <= index or results[index] is None:
             if node.users:
-                raise InvalidInput(
-                    f"{of.name}: result {index} of {of.target} cannot be imported, and {node.name} is read"
-                )
+                raise InvalidInput(f"{of.name}: result {index} of {of.target} cannot be imported, and it is read")
             return None
         return results[index]
 

@@ -89,3 +89,45 @@ def test_without_torch_the_message_says_what_to_install(tmp_path):
     (tmp_path / "net.pt2").write_bytes(b"none")
     with pytest.raises(InvalidInput, match=r"net\.pt2: a program of torch\.export is read with the package torch"):
         byoc_hw.load(tmp_path / "net.pt2")
+
+
+@needs_torch
+@pytest.mark.filterwarnings("ignore:The tensor attributes self.lstm")  # torch's own, of each LSTM
+def test_what_tvms_importer_has_wrong_has_torchs_results(tmp_path):
+    import torch
+
+    class Wrong(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm, self.lstm = torch.nn.BatchNorm1d(4), torch.nn.LSTM(4, 6, batch_first=True)
+
+        def forward(self, x):
+            y, (hidden, _) = self.lstm(self.norm(x.transpose(1, 2)).transpose(1, 2))
+            return torch.add(y[:, -1], hidden[0], alpha=2) - x.narrow(1, 1, 1).amax((1, 2)).logsumexp(0)
+
+    net = Wrong().eval()
+    net.norm.running_mean.fill_(0.3)
+    net.norm.running_var.fill_(2.0)
+    x = torch.randn(1, 5, 4)
+    torch.export.save(torch.export.export(net, (x,)), tmp_path / "net.pt2")
+    mod, params = byoc_hw.load(tmp_path / "net.pt2")
+    project = byoc_hw.build(byoc_hw.partition_for_hwlib(mod, params, "m"), output_dir=tmp_path / "m")
+    assert np.allclose(project.run([x.numpy()]).outputs[0], net(x).detach().numpy(), atol=1e-5)
+
+
+@needs_torch
+@pytest.mark.filterwarnings("ignore:The tensor attributes self.lstm")
+def test_a_state_that_is_not_imported_is_named(tmp_path):
+    import torch
+
+    class Cell(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lstm = torch.nn.LSTM(4, 6)
+
+        def forward(self, x):
+            return self.lstm(x)[1][1]
+
+    torch.export.save(torch.export.export(Cell(), (torch.ones(5, 1, 4),)), tmp_path / "net.pt2")
+    with pytest.raises(InvalidInput, match=r"lstm: result 2 of aten\.lstm\.input cannot be imported, and it is read"):
+        byoc_hw.load(tmp_path / "net.pt2")
