@@ -5,6 +5,7 @@ A program has the operators of torch's library `quantized_decomposed` where valu
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -38,7 +39,9 @@ def load_torch(path: str | Path) -> tvm.IRModule:
     except Exception as error:  # torch has no error of its own for a file that is none
         raise InvalidInput(f"{path}: is no program that torch.export.save wrote: {importer_said(error)}") from error
     try:
-        return _imported(_in_known_operators(program))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of names that torch will drop
+            return _imported(_in_known_operators(program))
     except InvalidInput as error:
         raise InvalidInput(f"{path}: {error}") from error.__cause__
 
