@@ -166,3 +166,30 @@ def test_an_image_that_the_host_resizes_between_regions_is_in_nhwc(at_the_end, t
     project = byoc_hw.build(partitioned, output_dir=tmp_path / "m")
     image = np.random.default_rng(0).normal(size=(1, 3, 6, 5)).astype(np.float32)
     assert byoc_hw.validate(project, [[image]], partitioned).ok
+
+
+def test_floats_that_are_moved_before_they_are_quantized_are_quantized_first(tmp_path):
+    """As in an SPPF block, whose parts go to two scales: a function of a value is read by pooling and by a concat."""
+    net = QdqNet()
+    x = net.input(1, 4, 6, 6)
+    value = net.node("Mul", [x.name, net.node("Sigmoid", [x.name])])
+    pooled = net.node("MaxPool", [value], kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[1, 1])
+    joined = net.node("Concat", [value, pooled], axis=1)
+    net.nodes.append(helper.make_node("Split", [joined], ["first", "second"], "/split", axis=1))
+    around = net.constant(np.asarray([0, 0, 1, 0, 0, 0, 0, 2], np.int64))
+    padded = net.node("Pad", ["second", around, net.constant(np.float32(0.3))])
+    net.output(net.quantized("first", (1, 4, 6, 6)))
+    net.output(net.quantized(padded, (1, 4, 7, 8)))
+    path = net.save(tmp_path / "net.onnx")
+    mod, params = byoc_hw.load(path)
+    partitioned = byoc_hw.partition_for_hwlib(mod, params, "m")
+    assert len(byoc_hw.explain(partitioned).host) == 3  # the ends
+    kinds = {layer.kind for graph in region_graphs(partitioned).values() for layer in graph.layers}
+    assert {"lookup", "pool2d", "concat", "pad"} <= kinds
+    project = byoc_hw.build(partitioned, output_dir=tmp_path / "m")
+    image = np.random.default_rng(0).normal(size=(1, 4, 6, 6)).astype(np.float32)
+    assert byoc_hw.validate(project, [[image]], partitioned).ok
+    expected = onnxruntime.InferenceSession(str(path)).run(None, {"x0": image})
+    for found, wanted in zip(project.run([image]).outputs, expected, strict=True):
+        step = np.diff(np.unique(wanted)).min()
+        assert np.abs(found - wanted).max() <= 1.01 * step

@@ -20,11 +20,17 @@ from byoc_hw.frontend.relay.match import users_of
 from byoc_hw.frontend.relay.qdq.host_images import resized_in_nhwc
 from byoc_hw.frontend.relay.qdq.operators import PICKS, PRODUCTS, RULES, WITH_PARTS, concatenated
 from byoc_hw.frontend.relay.qdq.product_sums import real_numbers
-from byoc_hw.frontend.relay.qdq.values import Grid, Quantizable, Stored
+from byoc_hw.frontend.relay.qdq.values import Grid, Quantizable, Real, Stored
 from byoc_hw.frontend.relay.sources import calls_in_order, operands_of, operator_name, with_span
 from byoc_hw.tensor import Array
 
 _INTEGERS = ("int8", "uint8", "int16", "int32")
+_MOVED = PICKS | {"nn.pad"}
+"""What moves values, some of them constants that are quantized."""
+
+_MOST_GRIDS = 8
+"""Float values are moved again for each grid that they are quantized to, up to this number."""
+
 _DEEPEST = 100
 """Operators between a dequantize and a quantize, in a chain; a longer one stays float."""
 
@@ -54,6 +60,8 @@ class _Integers:
 
     def __init__(self, users: Mapping[relay.Expr, Sequence[relay.Expr]]) -> None:
         self._users = users
+        self._grids: dict[relay.Expr, frozenset[Grid] | None] = {}
+        self._reals: dict[relay.Expr, Real] = {}
         self._new: dict[relay.Expr, relay.Expr] = {}
         self._values: dict[relay.Expr, Quantizable] = {}
         self._parts: dict[relay.Expr, list[Quantizable | None]] = {}
@@ -97,7 +105,8 @@ class _Integers:
         if depth > _DEEPEST:
             return
         if name in WITH_PARTS:
-            parts = WITH_PARTS[name](call, [self._values.get(argument) for argument in call.args])
+            values = [self._values.get(argument) for argument in call.args]
+            parts = WITH_PARTS[name](call, self._operands(call, [call.args[0]]) if name == "split" else values)
             if parts is not None:
                 self._parts[call], self._depth[call] = parts, depth
             return
@@ -126,10 +135,54 @@ class _Integers:
         if name == "qnn.dequantize":
             return self._dequantized(call)
         if name == "concatenate" and isinstance(call.args[0], relay.Tuple):
-            return concatenated(call, [self._values.get(field) for field in call.args[0].fields])
+            return concatenated(call, self._operands(call, list(call.args[0].fields)))
         rule = RULES.get(name)
         values = [self._values.get(argument) for argument in call.args]
+        if name in _MOVED:
+            values[0] = self._operands(call, [call.args[0]])[0]
         return rule(call, values) if rule is not None and any(value is not None for value in values) else None
+
+    def _operands(self, call: relay.Call, operands: list[relay.Expr]) -> list[Quantizable | None]:
+        """The values of operands that are moved: float ones too, where the result is only moved on and quantized."""
+        values = [self._values.get(operand) for operand in operands]
+        if all(value is not None for value in values):
+            return values
+        grids = self._grids_behind(call)
+        if grids is None or not 0 < len(grids) <= _MOST_GRIDS:
+            return values
+        return [
+            self._real(operand) if value is None else value for operand, value in zip(operands, values, strict=True)
+        ]
+
+    def _real(self, operand: relay.Expr) -> Real | None:
+        if str(operand.checked_type.dtype) != "float32":
+            return None
+        return self._reals.setdefault(operand, Real(self._new[operand], operand.span))
+
+    def _grids_behind(self, expr: relay.Expr) -> frozenset[Grid] | None:
+        """The grids that a value is quantized to in the end, or None if others read it."""
+        if expr not in self._grids:
+            grids: set[Grid] = set()
+            for reader in self._users.get(expr, ()):
+                found = self._grids_of(reader)
+                if found is None:
+                    self._grids[expr] = None
+                    return None
+                grids |= found
+            self._grids[expr] = frozenset(grids)
+        return self._grids[expr]
+
+    def _grids_of(self, reader: relay.Expr) -> frozenset[Grid] | None:
+        if isinstance(reader, relay.Call):
+            name = operator_name(reader)
+            if name == "qnn.quantize":
+                grid = _grid_of(reader)
+                return None if grid is None else frozenset([grid])
+            if name not in (*_MOVED, "concatenate", "split"):
+                return None
+        elif isinstance(reader, relay.Function):
+            return None
+        return self._grids_behind(reader)
 
     def _dequantized(self, call: relay.Call) -> Stored | None:
         data, scale, zero_point = call.args
@@ -143,19 +196,16 @@ class _Integers:
         return Stored(self._new[data], scales, int(zero_points.flat[0]), dtype, axis, call.span)
 
     def _quantized(self, call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:
-        data, scale, zero_point = call.args
-        value, dtype = self._values.get(data), str(call.attrs.out_dtype)
+        data = call.args[0]
+        value = self._values.get(data)
         kept = called_with(call, arguments)
         if isinstance(data, relay.Call) and not _dequantizes(data):
             kept = with_span(kept, data.span)  # the operator in the file has the name that matters
-        if dtype not in _INTEGERS or not _constant(scale) or not _constant(zero_point):
+        grid = _grid_of(call)
+        if grid is None:
             return kept
-        scales, zero_points = _numbers(scale), _numbers(zero_point)
-        if scales.ndim or zero_points.ndim or not scales > 0:
-            return kept
-        grid = Grid(np.float32(scales), int(zero_points), dtype)
         if isinstance(data, relay.Constant):
-            return relay.const(_levels(data.data.numpy(), grid), dtype)
+            return relay.const(_levels(data.data.numpy(), grid), grid.dtype)
         if value is not None:
             return value.quantized(grid)
         return kept if self._is_at_an_end(call) or len(self._users[data]) > 1 else resized_in_nhwc(kept)
@@ -173,6 +223,18 @@ def _keeps(expr: relay.Expr) -> bool:
     if isinstance(expr, relay.Call):
         return operator_name(expr) in ("qnn.dequantize", "copy")
     return isinstance(expr, relay.Tuple)
+
+
+def _grid_of(quantize: relay.Call) -> Grid | None:
+    """The grid that a quantize is to; None for one with several scales, or with computed ones."""
+    _, scale, zero_point = quantize.args
+    dtype = str(quantize.attrs.out_dtype)
+    if dtype not in _INTEGERS or not _constant(scale) or not _constant(zero_point):
+        return None
+    scales, zero_points = _numbers(scale), _numbers(zero_point)
+    if scales.ndim or zero_points.ndim or not scales > 0:
+        return None
+    return Grid(np.float32(scales), int(zero_points), dtype)
 
 
 def _levels(real: Array, grid: Grid) -> Array:

@@ -268,12 +268,16 @@ def concatenated(call: relay.Call, values: Sequence[Quantizable | None]) -> Quan
     """Several values behind one another. `values` are those of the fields of the call's tuple."""
     stored = [None if value is None else value.stored() for value in values]
     parts = tuple(part for part in stored if part is not None and part.grid is not None)
-    if len(parts) < len(stored) or len({part.dtype for part in parts}) != 1:
-        return None
     axis = int(call.attrs.axis)
 
     def together(exprs: tuple[relay.Expr, ...]) -> relay.Expr:
         return with_span(relay.concatenate(relay.Tuple(list(exprs)), axis), call.span)
+
+    known = [value for value in values if value is not None]
+    if len(parts) < len(stored) == len(known):
+        return Computed(lambda grid: together(tuple(value.quantized(grid) for value in known)))
+    if len(parts) < len(stored) or len({part.dtype for part in parts}) != 1:
+        return None
 
     def join(grid: Grid) -> relay.Expr:
         if grid.dtype != parts[0].dtype:

@@ -7,7 +7,7 @@ grid. `stored()` is the integers that the value is made of already, which a conv
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -135,6 +135,25 @@ class Computed:
     def quantized(self, grid: Grid) -> relay.Expr:
         """The value on the grid."""
         return self.compute(grid)
+
+
+@dataclass
+class Real:
+    """A float value that is quantized as it is, once for each grid."""
+
+    expr: relay.Expr
+    span: object
+    _levels: dict[Grid, relay.Expr] = field(default_factory=dict)
+
+    def stored(self) -> None:
+        """None: it is float."""
+
+    def quantized(self, grid: Grid) -> relay.Expr:
+        """The quantize of it."""
+        if grid not in self._levels:
+            call = relay.qnn.op.quantize(self.expr, *grid.constants, out_dtype=grid.dtype)
+            self._levels[grid] = with_span(call, self.span)
+        return self._levels[grid]
 
 
 @dataclass(frozen=True)
