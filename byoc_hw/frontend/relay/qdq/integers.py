@@ -205,7 +205,7 @@ class _Integers:
         if grid is None:
             return kept
         if isinstance(data, relay.Constant):
-            return relay.const(_levels(data.data.numpy(), grid), grid.dtype)
+            return relay.const(grid.levels(data.data.numpy()), grid.dtype)
         if value is not None:
             return value.quantized(grid)
         return kept if self._is_at_an_end(call) or len(self._users[data]) > 1 else resized_in_nhwc(kept)
@@ -235,12 +235,6 @@ def _grid_of(quantize: relay.Call) -> Grid | None:
     if scales.ndim or zero_points.ndim or not scales > 0:
         return None
     return Grid(np.float32(scales), int(zero_points), dtype)
-
-
-def _levels(real: Array, grid: Grid) -> Array:
-    limits = np.iinfo(grid.dtype)
-    levels = np.rint(real.astype(np.float32) / grid.scale) + grid.zero_point
-    return np.asarray(np.clip(levels, limits.min, limits.max).astype(grid.dtype))
 
 
 def _at(expr: relay.Expr, reader: relay.Call) -> relay.Expr:

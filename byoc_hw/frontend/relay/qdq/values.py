@@ -35,6 +35,12 @@ class Grid:
             np.clip(np.rint(np.float32(real) / np.float64(self.scale)) + self.zero_point, limits.min, limits.max)
         )
 
+    def levels(self, real: Array) -> Array:
+        """The integers that are nearest to real numbers, the even ones of two, within the type."""
+        limits = np.iinfo(self.dtype)
+        levels = np.rint(real.astype(np.float32) / self.scale) + self.zero_point
+        return np.asarray(np.clip(levels, limits.min, limits.max).astype(self.dtype))
+
     @property
     def constants(self) -> tuple[relay.Constant, relay.Constant]:
         """Scale and zero point as operands of a qnn operator."""
@@ -149,7 +155,9 @@ class Real:
         """None: it is float."""
 
     def quantized(self, grid: Grid) -> relay.Expr:
-        """The quantize of it."""
+        """The quantize of it, done where it is constant."""
+        if isinstance(self.expr, relay.Constant):
+            return relay.const(grid.levels(self.expr.data.numpy()), grid.dtype)
         if grid not in self._levels:
             call = relay.qnn.op.quantize(self.expr, *grid.constants, out_dtype=grid.dtype)
             self._levels[grid] = with_span(call, self.span)
