@@ -18,7 +18,7 @@ from onnx import helper, shape_inference
 from byoc_hw.errors import InvalidInput
 from byoc_hw.frontend.installed import HAS_RELAX
 from byoc_hw.frontend.onnx_factors import FACTORS
-from byoc_hw.frontend.onnx_functions import FUNCTIONS, SHAPES
+from byoc_hw.frontend.onnx_functions import FUNCTIONS, reshape
 from byoc_hw.frontend.onnx_gather import gather
 from byoc_hw.frontend.onnx_graph import FOUR_BITS, OnnxGraph, as_it_is, attributes_of, node_text, rewritten
 from byoc_hw.frontend.onnx_lines import with_planes
@@ -301,9 +301,9 @@ _QUANTIZED: dict[str, Callable[[OnnxGraph, Any], None]] = {
 
 _PLAIN: dict[str, Callable[[OnnxGraph, Any], None]] = {
     **FUNCTIONS,
-    **SHAPES,
     "Gather": gather,
     "MatMul": _matmul,
+    "Reshape": reshape,
     "Split": _split,
     "Pad": _with_known_inputs(3, pad if HAS_RELAX else as_it_is),
     "Resize": _with_known_inputs(4),

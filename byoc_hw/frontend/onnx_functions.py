@@ -49,7 +49,7 @@ def _mish(graph: OnnxGraph, node: Any) -> None:
     of("Mul", of.x, of("Tanh", of("Softplus", of.x)), last=True)
 
 
-def _reshape(graph: OnnxGraph, node: Any) -> None:
+def reshape(graph: OnnxGraph, node: Any) -> None:
     """A shape in which 0 stands for no elements: of tensors with elements it has none."""
     if not attributes_of(node).get("allowzero", 0):
         as_it_is(graph, node)
@@ -62,6 +62,3 @@ def _reshape(graph: OnnxGraph, node: Any) -> None:
 
 FUNCTIONS: dict[str, Callable[[OnnxGraph, Any], None]] = {"Gelu": _gelu, "Mish": _mish}
 """The forms of operators that opset 17 does not have."""
-
-SHAPES: dict[str, Callable[[OnnxGraph, Any], None]] = {"Reshape": _reshape}
-"""The forms of operators that have one more attribute than TVM's importer reads."""

@@ -107,8 +107,8 @@ class _Transposed:
         if list(results[2:]) != whole:
             cut = relax.op.strided_slice(last, axes=[2, 3], begin=[0, 0], end=list(results[2:]), strides=[1, 1])
             last = bound(f"{name}_cut", cut, results, dtype)
-        variable, value = steps.pop()
-        return [*steps, (self.inside[-1], value)] if steps else [(variable, value)]
+        _, value = steps.pop()
+        return [*steps, (self.inside[-1], value)]
 
 
 def _read(variable: Any, values: Mapping[Any, Any], users: Mapping[Any, list[Any]]) -> _Transposed | None:

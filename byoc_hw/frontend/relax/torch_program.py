@@ -63,10 +63,11 @@ def _imported(program: Any) -> tvm.IRModule:
 
 def _in_known_operators(program: Any) -> Any:
     """The program with others in place of operators that cannot be imported, where torch has them."""
-    table, done = torch.export.default_decompositions(), set[Any]()
-    while there := {one: table[one] for one in _unknown(program) if one in table and one not in done}:
-        program = program.run_decompositions(there)
-        done |= set(there)
+    done: set[Any] = set()
+    while missing := set(_unknown(program)) - done:
+        table = torch.export.default_decompositions()  # all of torch's, which takes time to make
+        program = program.run_decompositions({one: table[one] for one in missing if one in table})
+        done |= missing
     return program
 
 
