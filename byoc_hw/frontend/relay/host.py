@@ -84,7 +84,9 @@ def compile_module(
         "tir.usmp.enable": True,
         "tir.usmp.custom_algorithm": "byoc_hw",
     }
-    context = tvm.transform.PassContext(opt_level=3, config=config, instruments=[_watch(before_planning)])
+    context = tvm.transform.PassContext(
+        opt_level=3, config=config, instruments=[_watch(before_planning)], disabled_pass=["SimplifyExpr"]
+    )
     with quiet(), planner.installed(), golden_semantics(), context:
         library = relay.build(
             mod,
@@ -104,8 +106,8 @@ def compile_module(
 def _simplified(mod: tvm.IRModule) -> tvm.IRModule:
     """The module after those of TVM's passes that repeat calls, with each region called once again.
 
-    SimplifyExpr makes `x * 2` of `x + x`, and may compute `x` twice then. `relay.build` runs the same passes, and finds
-    nothing left to do.
+    SimplifyExpr makes `x * 2` of `x + x`, and may compute `x` twice then. `relay.build` has it among the same passes:
+    it finds nothing there any more, in most of the time that TVM takes.
     """
     passes = [
         relay.transform.EliminateCommonSubexpr(),  # equal outputs become one value
@@ -115,6 +117,7 @@ def _simplified(mod: tvm.IRModule) -> tvm.IRModule:
         relay.qnn.transform.Legalize(),
         relay.qnn.transform.CanonicalizeOps(),
         relay.transform.InferType(),
+        relay.transform.SimplifyInference(),
         relay.transform.EliminateCommonSubexpr(),
         relay.transform.InferType(),
         relay.transform.SimplifyExpr(),
