@@ -52,15 +52,18 @@ def pytest_collection_finish():
 
 
 def pytest_addoption(parser):
-    parser.addoption("--knows-tvm", action="store_true", help="leave out the files that are the same with another TVM")
+    both = {"action": "store_const", "dest": "knows_tvm"}
+    parser.addoption("--knows-tvm", const=True, help="leave out the files that are the same with another TVM", **both)
+    parser.addoption("--knows-no-tvm", const=False, help="only the files that are the same with another TVM", **both)
 
 
 def pytest_ignore_collect(collection_path, config):
-    """Files that need Relay where TVM has Relax alone, or the other way round; and what an option leaves out."""
+    """Files that need Relay where TVM has Relax alone, or the other way round; and those that an option leaves out."""
     if collection_path.suffix != ".py":
         return None
-    the_same = config.getoption("--knows-tvm") and not knows_tvm(collection_path)
-    return the_same or needs_the_other(collection_path) or None
+    wanted = config.getoption("knows_tvm")
+    left_to_another_run = wanted is not None and knows_tvm(collection_path) != wanted
+    return left_to_another_run or needs_the_other(collection_path) or None
 
 
 def pytest_collection_modifyitems(items):

@@ -75,6 +75,7 @@ def test_build_says_what_it_made(tmp_path, capfd):
     assert (directory / "src/digits_main.c").exists()
 
 
+@pytest.mark.slow
 def test_build_takes_another_accelerator_and_denied_operators(tmp_path, capfd):
     arguments = ["--accelerator", "SMALL", "--deny", "qnn_add", "max_pool2d"]
     assert cli.main(["build", MODEL, "--output-dir", str(tmp_path / "p"), *arguments]) == 0
@@ -220,6 +221,7 @@ def test_explain_for_people_and_for_programs(capfd):
     assert {outcome["placement"] for outcome in outcomes} >= {"accelerator", "host"}
 
 
+@pytest.mark.slow
 def test_hal_test_prints_a_line_for_each_check(capfd):
     assert cli.main(["hal-test", "--accelerator", "SMALL", "--cflags=-O0"]) == 0
     out, error = capfd.readouterr()
@@ -251,6 +253,7 @@ def test_new_hal_leaves_a_directory_with_files_alone(tmp_path, ended):
     assert [path.name for path in tmp_path.iterdir()] == ["mine.c"]
 
 
+@pytest.mark.slow
 def test_hal_test_names_the_functions_that_fail(tmp_path, capfd):
     new_hal(tmp_path)
     jobs = (tmp_path / "chip_jobs.c").read_text()
@@ -424,6 +427,7 @@ def test_a_stage_of_planning_has_one_line_each(layout, stage, line):
     assert line in str(STAGES[stage](layout)).splitlines()
 
 
+@pytest.mark.slow
 def test_plan_shows_a_stage(capsys, layout):
     assert cli.main(["plan", MODEL, "--stage", "work", "--accelerator", "SMALL"]) == 0
     shown = capsys.readouterr().out.splitlines()
@@ -591,6 +595,7 @@ def test_a_directory_with_other_files_is_left_alone(ended, tmp_path):
     assert "holds other files" in error
 
 
+@pytest.mark.slow
 def test_a_model_that_does_not_fit(tmp_path, monkeypatch, capfd):
     monkeypatch.setitem(ACCELERATORS, "SMALL", replace(byoc_hw.SMALL, flash=1000))
     assert cli.main(["build", MODEL, "--output-dir", str(tmp_path / "p"), "--accelerator", "SMALL"]) == 2
@@ -691,6 +696,7 @@ def test_a_program_that_fails(built, tmp_path, capfd):
 # ---------------------------------------------------------------- files and interrupts
 
 
+@pytest.mark.slow
 def test_an_edited_program_is_kept_and_named_or_replaced_with_force(built, tmp_path, capfd):
     project = shutil.copytree(built, tmp_path / "digits")
     main = project / "app" / "main.c"
@@ -833,11 +839,13 @@ def test_a_chip_of_two_equal_presets_is_built_polled_and_run(tmp_path, capfd):
     assert re.fullmatch(r"\d+ polls", capfd.readouterr().out.splitlines()[-1])
 
 
+@pytest.mark.slow
 def test_explain_takes_a_chip(capfd):
     assert cli.main(["explain", MODEL, "--accelerator", "DIANA_DIGITAL+DSP"]) == 0
     assert "alone diana_digital " in capfd.readouterr().out
 
 
+@pytest.mark.slow
 def test_layers_are_placed_by_wish_and_objective(tmp_path, capfd):
     wishes = ["--objective", "latency", "--place", "pool2d=host", "--place", "add=hwlib"]
     assert cli.main(["build", MODEL, "--output-dir", str(tmp_path / "p"), *wishes]) == 0
@@ -846,6 +854,7 @@ def test_layers_are_placed_by_wish_and_objective(tmp_path, capfd):
     assert "by place={'pool2d': 'host'}" in said
 
 
+@pytest.mark.slow
 def test_weights_of_energy_are_an_objective(tmp_path, capfd):
     weights = ["--objective", "hwlib=2,copied=0.5,host=1"]
     assert cli.main(["build", MODEL, "--output-dir", str(tmp_path / "p"), *weights]) == 0

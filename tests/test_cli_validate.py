@@ -30,6 +30,7 @@ def validate(*options):
     return cli.main(["validate", MODEL, *map(str, options)])
 
 
+@pytest.mark.slow
 @pytest.mark.needs_relay
 def test_every_layer_of_several_inferences_is_exact(project, tmp_path, capsys):
     np.save(tmp_path / "images.npy", heldout().images[:3])
@@ -65,6 +66,7 @@ def test_on_riscv32(project, capsys):
     assert "exact" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.needs_relay
 def test_on_a_hal_of_ones_own(project, tmp_path, capsys):
     new_hal(tmp_path / "hal")

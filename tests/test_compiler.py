@@ -62,6 +62,7 @@ def test_building_twice_writes_the_same_bytes(tmp_path):
 # ---------------------------------------------------------------- the program
 
 
+@pytest.mark.slow
 def test_the_generated_project_is_clean_under_the_sanitizers():
     assert_bit_exact(network(), cflags=SANITIZED)
 

@@ -49,6 +49,7 @@ def regions_of(project):
     return (project.directory / "src" / "default_hwlib.c").read_text()
 
 
+@pytest.mark.slow
 def test_results_are_exact_and_cycles_those_of_the_schedule(built, model):
     ahead, plain, partitioned = built
     assert regions_of(ahead).count("hwlib_go_on(") == 2
@@ -63,6 +64,7 @@ def test_no_file_of_the_runtime_is_there_for_nothing(built):
     assert not (plain.directory / "hwlib/src/hwlib_go_on.c").exists()
 
 
+@pytest.mark.slow
 @needs_riscv32
 def test_constants_come_while_the_host_works(built, model):
     ahead, plain, _ = built

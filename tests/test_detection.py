@@ -148,6 +148,7 @@ def test_boxes_are_counted_as_tvm_does():
     assert_equals_tvm(byoc_hw.build(mod), Reference(mod), inputs)
 
 
+@pytest.mark.slow
 @needs_riscv32
 def test_detections_are_the_same_on_riscv32(tmp_path):
     path = tmp_path / "detections.tflite"

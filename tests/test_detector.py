@@ -99,6 +99,7 @@ def structure(path):
     return operators, [(one.name, one.shape, one.dtype, one.constant) for one in file.tensors]
 
 
+@pytest.mark.slow
 def test_the_network_has_tflites_results():
     pytest.importorskip("tflite_runtime", reason="the oracle: install the package tflite-runtime==2.14.0")
     path = detector.detector_path()

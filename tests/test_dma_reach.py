@@ -34,6 +34,7 @@ def weights(project) -> str:
     return (Path(project.directory) / "src" / "default_weights.h").read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_a_dma_reads_flash_unless_said_otherwise(projects):
     assert "HWLIB_IN_RAM" not in weights(projects["REFERENCE"])
     assert projects["REFERENCE"].memory.constants == 0
@@ -93,6 +94,7 @@ def test_the_simulated_dma_refuses_flash(in_flash, on, startup):
         in_flash.run(heldout().images[:1], on=on, toolchain=byoc_hw.Toolchain(startup=startup))
 
 
+@pytest.mark.slow
 def test_they_have_to_fit_ram():
     with pytest.raises(PlanError) as told:
         built(replace(APART, ram=4096))
@@ -137,6 +139,7 @@ def test_plans_are_searched_for_the_ram_that_is_left(optimize):
     np.testing.assert_array_equal(smaller.run(inputs).outputs[0], fastest.run(inputs).outputs[0])
 
 
+@pytest.mark.slow
 def test_a_polled_model_has_them_in_ram_too(projects):
     project = built(APART, poll=True)
     assert "static HWLIB_IN_RAM uint8_t" in weights(project)

@@ -200,6 +200,7 @@ def test_readme_commands_run(tmp_path, monkeypatch):
     assert (tmp_path / "timeline.svg").exists()
 
 
+@pytest.mark.slow
 def test_readme_settings_for_tvm_alone_give_the_regions():
     sources = execute(code_blocks("README.md")[1])["sources"]
     assert any("hwlib_start(" in source for source in sources)

@@ -36,6 +36,7 @@ def explored(models):
     return quiet(models, variations=GRID)
 
 
+@pytest.mark.slow
 def test_the_first_is_as_given_and_the_others_are_all_combinations(explored):
     first, *others = explored.variations
     assert (first.changes, first.hardware) == ({}, SMALL)
@@ -73,6 +74,7 @@ def test_a_list_of_changes():
     assert found[2].hardware.queue == 1
 
 
+@pytest.mark.slow
 def test_a_chip_varies_by_accelerator(models):
     found = quiet(models["conv"][0], CHIP, {"npu.array": ((4, 4),), "dsp.dma_width": (4, 8), "ram": (65536,)})
     assert [one.hardware.accelerators[1].dma_width for one in found.variations[1:]] == [4, 8]
@@ -154,6 +156,7 @@ def test_progress_is_told_in_order(models, capsys):
     assert lines[1] == f"2 of 2: dma_width 2: {found.variations[1].total['conv']:,} cycles"
 
 
+@pytest.mark.slow
 def test_what_is_waiting_is_given_up_when_it_is_interrupted(models):
     executor = Reversed()
 
@@ -165,6 +168,7 @@ def test_what_is_waiting_is_given_up_when_it_is_interrupted(models):
     assert all(future.cancelled() or future.done() for future, *_ in executor.waiting)
 
 
+@pytest.mark.slow
 def test_a_model_is_partitioned_once_where_numbers_decide_nothing(models, monkeypatch):
     front, count = exploration.front_end(), []
     partition = front.partition

@@ -121,6 +121,7 @@ def test_every_call_of_two_regions_with_the_host_between_them(tmp_path):
     assert of_the_host == 2 * WAYS
 
 
+@pytest.mark.slow
 def test_every_call_of_a_region_beside_the_host(tmp_path):
     """A function of the host that fails while the region runs ends the region, too."""
     mod = two_branches()

@@ -164,6 +164,7 @@ def test_flash_is_a_limit_of_the_search():
     assert fitted.schedule.cycles >= fast.schedule.cycles
 
 
+@pytest.mark.slow
 def test_repr_is_one_line(digits):
     project = digits["one"]
     assert repr(project) == f"Project('{project.directory}')"
@@ -251,6 +252,7 @@ def test_ends_inside_a_word_of_the_dma_may_lie_in_the_arena():
 # ---------------------------------------------------------------- nothing hidden
 
 
+@pytest.mark.slow
 def test_a_run_after_one_that_failed_anywhere_gives_the_same_result(tmp_path, digits):
     image = heldout().images[3]
     expected = digits["one"].run(image[None], toolchain=QUICK).outputs[0]

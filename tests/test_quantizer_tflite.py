@@ -105,6 +105,7 @@ def test_the_file_has_the_integers_of_the_module(bits, stored, tmp_path):
     assert list(made.inputs) == [file.tensors[number].name for number in file.inputs]
 
 
+@pytest.mark.slow
 def test_the_imported_file_computes_what_the_module_does(tmp_path):
     made, path = saved(tmp_path, small_network())
     ours, theirs = Reference(made.mod, {}), Reference(*byoc_hw.load_tflite(path))

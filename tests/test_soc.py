@@ -215,6 +215,7 @@ def test_larger_models_have_tvms_or_tflites_bits(mlperf_model, numerics):
     assert not byoc_hw.validate(project, values, against).differences
 
 
+@pytest.mark.slow
 def test_what_nobody_reads_is_not_compared():
     """The pooling does not read the last of 25 rows, so a chip does not compute it."""
     x = variable((1, 25, 16, 8))

@@ -100,6 +100,7 @@ def beyond_the_accelerator():
     return net, net.bytes(*outputs)
 
 
+@pytest.mark.slow
 def test_layers_beyond_the_accelerator_have_tflites_results(tmp_path):
     net, content = beyond_the_accelerator()
     path = tmp_path / "beyond.tflite"

@@ -65,6 +65,7 @@ def test_every_layer_and_output_is_tvms(path, name, dtype):
     assert len({outputs[0].tobytes() for outputs in expected}) > 4
 
 
+@pytest.mark.slow
 @FILES
 def test_every_layer_and_output_is_tflites(path, name, dtype):
     pytest.importorskip("tflite_runtime", reason="the oracle: install the package tflite-runtime==2.14.0")

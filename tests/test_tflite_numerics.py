@@ -325,6 +325,7 @@ def attention(rng, rows=6, channels=16, heads=2):
     return network_bytes(tensors, nodes, [0], [total])
 
 
+@pytest.mark.slow
 def test_an_attention_block_equals_tflite_layer_by_layer(tmp_path):
     rng = np.random.default_rng(3)
     path = tmp_path / "attention.tflite"

@@ -62,6 +62,7 @@ def test_a_tuned_build_takes_the_cycles_that_were_found_and_gives_the_same_value
     assert after.cycles.total < before.cycles.total
 
 
+@pytest.mark.slow
 def test_the_report_and_the_metadata_say_that_a_plan_was_tuned(tuning):
     project = byoc_hw.build(partitioned(network()), tuning=tuning)
     assert str(project.report).splitlines()[0].endswith("in 1 region (1 of 1 regions tuned)")
@@ -119,6 +120,7 @@ def test_regions_of_one_structure_are_tuned_once():
 # ---------------------------------------------------------------- progress
 
 
+@pytest.mark.slow
 def test_progress_is_a_line_for_each_round(capfd):
     byoc_hw.tune(network(), TIGHT, budget=20)
     out, error = capfd.readouterr()

@@ -342,6 +342,7 @@ class OneWrong:
         return found
 
 
+@pytest.mark.slow
 def test_a_layer_that_lies_in_another_order_is_compared_at_the_models_indices(tmp_path):
     net = QdqNet()
     image = net.conv(net.input(1, 3, 6, 5), 8)

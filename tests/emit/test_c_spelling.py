@@ -31,6 +31,7 @@ def test_spells_names_as_identifiers(name: str, spelt: str) -> None:
     assert c.identifier(name) == spelt
 
 
+@pytest.mark.slow
 @given(st.lists(st.text(max_size=300), max_size=12))
 def test_identifiers_are_legal_and_distinct_even_in_upper_case(names: list[str]) -> None:
     spelt = c.unique(names, taken=["status"])

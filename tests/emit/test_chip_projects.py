@@ -96,6 +96,7 @@ def test_computes_what_one_accelerator_does_in_the_planned_cycles(project: Proje
     assert sum(layer.jobs for layer in found.cycles.by_layer) == jobs
 
 
+@pytest.mark.slow
 def test_region_may_return_while_it_runs(tmp_path: Path, plan: ChipPlan, expected):
     write_project(tmp_path / "project", project_files(parts_of(plan, CHIP, early=True)))
     first, second = Project(tmp_path / "project").run_batch([[IMAGE], [IMAGE]], toolchain=Toolchain(cflags="-O0"))

@@ -73,6 +73,7 @@ def test_the_host_program_is_the_same_as_makes(digits, tmp_path):
     assert outputs_of(build / "digits_app", image=image, folder=tmp_path) == expected
 
 
+@pytest.mark.slow
 @needs_riscv32
 def test_the_program_for_riscv32_is_the_users_toolchain_files(digits, tmp_path):
     (tmp_path / "rv32.cmake").write_text(TOOLCHAIN)

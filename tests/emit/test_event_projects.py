@@ -1,5 +1,6 @@
 """Projects for chips with events: what they compute, how little the core does, and what the simulators refuse."""
 
+import functools
 import json
 import re
 from dataclasses import replace
@@ -32,9 +33,14 @@ def short(chip, queue):
     return replace(chip, accelerators=tuple(replace(one, queue=queue) for one in chip.accelerators))
 
 
+@functools.cache
+def planned(chip):
+    return plan_region(two_branches(), chip, place=placed(chip))
+
+
 @pytest.fixture(scope="module")
 def plan():
-    return plan_region(two_branches(), EVENTS)
+    return planned(EVENTS)
 
 
 @pytest.fixture(scope="module")
@@ -81,12 +87,12 @@ def placed(chip):
 @pytest.mark.slow
 @pytest.mark.parametrize("chip", CHIPS.values(), ids=CHIPS)
 def test_other_chips_are_exact_in_the_planned_cycles(tmp_path: Path, expected, chip):  # noqa: F811
-    planned = plan_region(two_branches(), chip, place=placed(chip))
-    assert planned.counters
-    project = project_of(tmp_path / "project", planned, chip)
+    plan = planned(chip)
+    assert plan.counters
+    project = project_of(tmp_path / "project", plan, chip)
     found = project.run([IMAGE], toolchain=QUICK)
     np.testing.assert_array_equal(found.outputs[0], expected.outputs[0])
-    assert found.cycles.total == planned.cycles
+    assert found.cycles.total == plan.cycles
 
 
 @pytest.mark.slow
@@ -103,7 +109,7 @@ def test_the_core_takes_fewer_instructions(tmp_path: Path, project, plan, expect
     np.testing.assert_array_equal(found.outputs[0], expected.outputs[0])
     assert found.trace == expected.trace
     quick = project.run([IMAGE], on="riscv32")
-    before = project_of(tmp_path / "project", plan_region(two_branches(), CHIP)).run([IMAGE], on="riscv32")
+    before = project_of(tmp_path / "project", planned(CHIP)).run([IMAGE], on="riscv32")
     assert quick.cycles.total == plan.cycles <= before.cycles.total
     assert quick.host_instructions.regions < 0.75 * before.host_instructions.regions
     assert quick.end_to_end.total < 0.9 * before.end_to_end.total
@@ -131,15 +137,16 @@ FAULTY = {"events": EVENTS, "two events": CHIPS["two events"], "a shared memory"
 @pytest.mark.parametrize("chip", FAULTY.values(), ids=FAULTY)
 def test_each_missing_await_is_refused(tmp_path: Path, chip):
     """Some engine may be too early: at bytes that another one may still be at, or that nothing has written."""
-    planned = plan_region(two_branches(), chip)
-    awaits = steps_of(planned, EngineAwait)
+    plan = planned(chip)
+    awaits = steps_of(plan, EngineAwait)
     assert len(awaits) > 8
     for number, left_out in enumerate(awaits):
-        damaged = project_of(tmp_path / f"project{number}", without(planned, left_out), chip)
+        damaged = project_of(tmp_path / f"project{number}", without(plan, left_out), chip)
         with pytest.raises(RunError, match=r"HWLIB_ERROR_(RACE|UNWRITTEN)"):
             damaged.run([IMAGE], toolchain=QUICK)
 
 
+@pytest.mark.slow
 def test_a_missing_await_is_a_race_with_a_message(tmp_path: Path, plan):
     messages = []
     for number, left_out in enumerate(steps_of(plan, EngineAwait)[-3:]):
@@ -206,8 +213,8 @@ def test_a_hal_without_them_fails(tmp_path: Path, project):
 
 @pytest.mark.slow
 def test_only_a_chip_with_events_has_their_code():
-    found = project_files(parts_of(plan_region(two_branches(), EVENTS), EVENTS))
-    before = project_files(parts_of(plan_region(two_branches(), CHIP), CHIP))
+    found = project_files(parts_of(planned(EVENTS), EVENTS))
+    before = project_files(parts_of(planned(CHIP), CHIP))
     assert found.keys() - before.keys() == {"hwlib/sim/sim_events.c", "hwlib/sim/sim_signal.c"}
     assert "hwlib_hal_signal" not in before["app/count.c"]
     assert "EVENTS" not in before["hwlib/npu/hwlib_sim_config.h"]

@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import numpy as np
+import pytest
 from chip_samples import CHIP, NPU, chip_plan, two_branches
 from test_chip_projects import IMAGE, project_of
 
@@ -16,6 +17,7 @@ from byoc_hw.plan.region import plan_region
 DRIVER = Path(__file__).with_name("far_memory.c")
 
 
+@pytest.mark.slow
 def test_the_core_touches_no_byte_of_what_accelerators_hand_over(tmp_path: Path):
     """Inputs, outputs and all that goes from one accelerator to the other lie where nothing is mapped for the core: a
     byte that it touched would end the program, as the second run shows."""

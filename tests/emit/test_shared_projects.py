@@ -108,6 +108,7 @@ def test_each_missing_event_of_a_job_is_refused(tmp_path: Path, plan):
             damaged.run([IMAGE], toolchain=Toolchain(cflags="-O0"))
 
 
+@pytest.mark.slow
 def test_the_project_says_what_is_shared(project, plan):
     metadata = json.loads((project.directory / "metadata.json").read_text("utf-8"))
     shares = {one["name"]: one.get("shares") for one in metadata["accelerators"]}

@@ -50,6 +50,7 @@ def assert_same(found, result):
     assert found.cycles.total == result.cycles.total
 
 
+@pytest.mark.slow
 def test_the_bytes_are_those_of_the_text(binary):
     project = built(weights="text")
     text = header(project).read_text()

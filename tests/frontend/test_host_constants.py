@@ -29,6 +29,7 @@ LOWEST, HIGHEST = (
 FLOATS = (1e-40, 1e-45, -0.0, np.inf, -np.inf, np.nan, 3.4028235e38, 1.17549435e-38)
 
 
+@pytest.mark.slow
 def test_constants_at_the_ends_of_their_types_have_the_values_of_tvm():
     """In arrays and by themselves: C has no negative constants, no infinity, and TVM writes neither as C wants it."""
     inputs, outputs, values = [], [], []

@@ -70,6 +70,7 @@ def test_tanh_and_its_kin_call_no_function_that_differs_between_c_libraries():
     assert not [name for name in ("tanhf", "sinhf", "coshf") if name in source]
 
 
+@pytest.mark.slow
 def test_a_requantize_with_rounding_and_arithmetic_of_its_own_has_tvms_bits():
     x = variable((4096,), "int32")
     outputs = [

@@ -68,6 +68,7 @@ def assert_equals_tvm(mod, inputs):
     return project
 
 
+@pytest.mark.slow
 def test_has_tvms_boxes_places_and_counts():
     project = assert_equals_tvm(every_form(), [with_ties(seed) for seed in range(12)])
     calls = [layer["name"] for layer in project.layers]

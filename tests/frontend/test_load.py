@@ -79,6 +79,7 @@ def test_a_relay_module_is_read_as_it_was_written(suffix, save, tmp_path):
     assert tvm.ir.structural_equal(loaded, mod)
 
 
+@pytest.mark.slow
 def test_a_relay_module_in_qdq_form_becomes_integers(tmp_path):
     mod, _ = byoc_hw.load(mobilenet().save(tmp_path / "net.onnx"))
     assert not byoc_hw.explain(byoc_hw.partition_for_hwlib(mod)).stops

@@ -3,9 +3,12 @@
 import subprocess
 import sys
 
+import pytest
+
 from byoc_hw.demo import model_path
 
 
+@pytest.mark.slow
 def test_the_first_use_of_tvm_registers_once():
     """The front end imports TVM, which registers with it while it is made: there is one."""
     script = """

@@ -47,6 +47,7 @@ def test_a_shape_in_which_0_stands_for_no_elements_is_refused():
         importable_form(model_of("Reshape", shape=(0, 24), allowzero=1))
 
 
+@pytest.mark.slow
 def test_a_network_of_a_current_exporter_is_offloaded_but_for_its_ends(tmp_path):
     net = QdqNet(opset=20)
     x = net.conv(net.input(1, 3, 8, 8), 8)

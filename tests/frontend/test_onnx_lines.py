@@ -82,6 +82,7 @@ def operators(net, x):
     yield x
 
 
+@pytest.mark.slow
 def test_windows_over_one_dimension_give_onnxruntimes_results(tmp_path):
     net = Net()
     x = net.node("Conv", ["x", net.real(6, 4, 5), net.real(6)], pads=[2, 2], dilations=[1], kernel_shape=[5])

@@ -34,6 +34,7 @@ def test_transposes_only_at_the_borders():
     assert kinds(nchw_chain(flatten=False)) == ["transpose", "conv2d", "depthwise_conv2d", "pool2d", "transpose"]
 
 
+@pytest.mark.slow
 def test_a_folded_pad_leaves_the_convolutions_in_front_of_it_as_they_are():
     # Those behind an operator other than a pad were given its input, and the padding of the last one.
     x = variable((1, 3, 10, 8))
@@ -94,6 +95,7 @@ def test_the_layers_of_one_channel_and_one_filter_are_compared_with_tvms():
     assert_bit_exact(Conv(channels=1, filters=1, layout="NCHW").module())
 
 
+@pytest.mark.slow
 def test_what_cannot_be_brought_to_nhwc_stays_on_the_host_and_says_why():
     # A mean over channels and height of an NCHW tensor is one over height and width only before the conversion.
     x = variable((1, 5, 6, 7))

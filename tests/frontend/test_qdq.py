@@ -168,6 +168,7 @@ def test_an_image_that_the_host_resizes_between_regions_is_in_nhwc(at_the_end, t
     assert byoc_hw.validate(project, [[image]], partitioned).ok
 
 
+@pytest.mark.slow
 def test_floats_that_are_moved_before_they_are_quantized_are_quantized_first(tmp_path):
     """As in an SPPF block, whose parts go to two scales: a function of a value is read by pooling and by a concat."""
     net = QdqNet()

@@ -14,6 +14,7 @@ def stored(name):
     return (STORED / f"{name}.txt").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_graphs_regions_and_report_of_the_digits_are_those_stored(tmp_path):
     assert description(model_path(), tmp_path) == stored("digits_int8")
 

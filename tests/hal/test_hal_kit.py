@@ -159,6 +159,7 @@ OF_SIZE = ("half of local", "a counter of", "a token")
 """Faults that show with large addresses and numbers only, of which there are many: tested as slow ones."""
 
 
+@pytest.mark.slow
 def test_a_hal_that_ends_its_work_when_it_is_asked_for_passes(kit, tmp_path):
     report = kit.report(planted_faults.Fault(planted_faults.LATE_AND_ASKED, "", ""), tmp_path)
     assert report.passed, str(report)
@@ -246,6 +247,7 @@ def test_a_hang_is_one_of_the_function_that_was_checked(function, tmp_path):
     assert report.lines[-1].endswith("it did not end within 1 seconds")
 
 
+@pytest.mark.slow
 def test_a_layer_kind_without_checks_fails(tmp_path):
     """A kind that a later version adds to the header and to the simulator, and not to the kit."""
     write_kit(tmp_path)

@@ -93,6 +93,7 @@ def test_a_model_runs_through_registers(digits):
     np.testing.assert_array_equal(found.outputs[0], project.run(image).outputs[0])
 
 
+@pytest.mark.slow
 def test_a_wait_that_does_not_look_is_found(digits, tmp_path):
     """What a job reads may not be there yet: the device knows when the core has seen that it is."""
     project, image, model = digits

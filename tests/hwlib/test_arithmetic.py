@@ -130,6 +130,7 @@ def expected_conv2d(
     return result
 
 
+@pytest.mark.slow
 @given(data=st.data(), case=window_cases(), kind=st.sampled_from([CONV2D, DEPTHWISE]), bits=st.sampled_from([8, 4, 2]))
 @property_test
 def test_convolution_equals_its_formula(simulator: Simulator, data, case, kind, bits):

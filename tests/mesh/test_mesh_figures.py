@@ -117,6 +117,7 @@ def test_constants_of_a_function_of_the_host_need_room():
             plan_network(network_of(program, (), {"table_of": mesh.data}), mesh, objective)
 
 
+@pytest.mark.slow
 def test_buffers_of_channels_count_with_what_their_alignment_adds():
     """Messages of 63 bytes lie in buffers of 64."""
     network, mesh = chain((7, 9), 1), small_mesh(4, 1)
@@ -126,6 +127,7 @@ def test_buffers_of_channels_count_with_what_their_alignment_adds():
         mesh = replace(mesh, memory=mesh.memory - mesh.data + max(plan.placed[1].nbytes) - 1)
 
 
+@pytest.mark.slow
 def test_lengths_of_pipelines_are_ranked_with_the_credits_that_they_have_room_for():
     """By its longest stage a pipeline of 2 PEs is better than one of 6, but it waits for credits."""
     network, mesh = chain((16, 16), 16, 4), small_mesh(6, 1, link=Link(hop_cycles=3000))

@@ -1,5 +1,6 @@
 """Pictures of a plan show every PE and every stage."""
 
+import pytest
 from flows import small_mesh
 from matplotlib.collections import PolyCollection
 from test_pipelines import skip_network
@@ -12,6 +13,7 @@ def polygons(axes):
     return [len(one.get_paths()) for one in axes.collections if isinstance(one, PolyCollection)]
 
 
+@pytest.mark.slow
 def test_pictures_show_all_pes_and_stages():
     plan = plan_network(skip_network(blocks=1, size=8), small_mesh(dead={(1, 1)}), pipelines=1)
     assert len(plan.stages) > 1

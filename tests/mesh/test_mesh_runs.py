@@ -354,6 +354,7 @@ def test_regions_read_a_buffer_with_the_scales_that_they_state(tmp_path):
     check_on_two_pes(module(relay.Tuple(sums), x), tmp_path)
 
 
+@pytest.mark.slow
 def test_an_output_has_the_shape_that_the_model_gives_it(tmp_path):
     x = variable((6, 8))
     mean = Pool("mean", shape=(6, 8), axis=(0,), keepdims=True).expr(relay.nn.relu(x))

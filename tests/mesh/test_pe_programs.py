@@ -85,6 +85,7 @@ def shared(mesh):
     return [number for number, pe in enumerate(mesh.manifest.pes) if len(programs[pe.program].stages) > 1]
 
 
+@pytest.mark.slow
 def test_there_is_one_program_for_each_pe(mesh, plan):
     numbers = [tuple(stage.number for stage in one.stages) for one in mesh.manifest.programs]
     assert numbers == programs_of(plan.replicas)
@@ -93,6 +94,7 @@ def test_there_is_one_program_for_each_pe(mesh, plan):
     assert shared(mesh)
 
 
+@pytest.mark.slow
 def test_a_hundred_frames_give_the_bytes_of_the_single_project_and_every_stage_sends_what_it_should(mesh, monkeypatch):
     given = [image[None] for image in heldout().images[:100]]
     wanted = Project(mesh.directory / "reference").run_batch(given)
@@ -228,6 +230,7 @@ def test_each_shared_pe_is_one_image_that_sends_what_the_whole_model_computes(me
         assert computed(done.stdout) == [FRAMES] * len(stages)
 
 
+@pytest.mark.slow
 def test_a_stage_without_a_credit_keeps_no_other_stage_from_running(mesh, images):
     done = run_image(images[shared(mesh)[0]], "held", "0")
     first, *others = computed(done.stdout)

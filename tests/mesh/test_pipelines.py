@@ -132,6 +132,7 @@ def test_dead_pes_are_planned_around():
     assert max(one.hops for one in plan.inner_channels) >= 2
 
 
+@pytest.mark.slow
 def test_a_network_that_does_not_fit_is_refused_with_how_many_pes_would_do():
     network = skip_network(blocks=1, size=8, channels=32)
     mesh = small_mesh(2, 1)
@@ -149,6 +150,7 @@ def test_a_layer_that_is_too_large_in_any_piece_is_named():
         plan_network(skip_network(), small_mesh(memory=40 * 1024 + 100))
 
 
+@pytest.mark.slow
 def test_the_same_network_has_the_same_plan():
     texts = {plan_json(plan_network(skip_network(blocks=1, size=8), small_mesh(3, 2), pipelines=2)) for _ in range(2)}
     assert len(texts) == 1
@@ -163,6 +165,7 @@ def test_a_tensor_that_is_read_twice_by_a_node_is_needed_once():
     assert sorted(piece.node for stage in plan.stages for piece in stage.pieces) == [0, 1]
 
 
+@pytest.mark.slow
 def test_a_plan_says_what_it_found_and_its_bound():
     text = str(on_eight_pes()[1])
     for part in ("1 pipeline of 8 stages, 8 of 8 PEs", "found / bound 0.9", "busiest link", "latency"):
@@ -341,6 +344,7 @@ def test_links_that_carry_little_are_never_busy_for_longer_than_a_frame():
     assert simulate(plan.flow(), 200).period() == pytest.approx(plan.period, rel=0.01)
 
 
+@pytest.mark.slow
 def test_the_cycles_that_a_plan_has_are_those_of_its_stages_planned_in_full():
     """And cut again by them, the longest stage is no longer than of the cuts by jobs."""
     network = skip_network(blocks=1, size=8)

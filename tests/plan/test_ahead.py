@@ -164,6 +164,7 @@ def test_nothing_is_copied_ahead_to_bytes_that_are_in_use():
     assert WEIGHTS not in {copy.target.space for copy in found[0].copied_ahead}
 
 
+@pytest.mark.slow
 def test_the_number_of_copies_in_flight_fits_the_queue():
     for queue in (1, 2, 64):
         hardware = accelerator(weights=30000, dma_width=1, queue=queue)

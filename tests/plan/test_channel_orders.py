@@ -54,6 +54,7 @@ def test_a_convolution_reads_halves_of_others_in_place_of_a_half_of_shuffled_cha
     assert joined.ofm.name == half.name + "_arranged"
 
 
+@pytest.mark.slow
 def test_what_passes_a_block_by_is_never_put_together():
     """Three blocks of ShuffleNet, and a dense layer behind the mean of all channels."""
     one = Blocks()

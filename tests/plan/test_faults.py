@@ -137,6 +137,7 @@ int main(int count, char **arguments)
     return run
 
 
+@pytest.mark.slow
 def test_simulator_runs_the_plan_as_the_machine_does(simulated):
     plan = planned()
     status, fault, in_flight, ofm = simulated("nothing")

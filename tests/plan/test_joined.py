@@ -148,6 +148,7 @@ def test_tiles_are_not_stored_where_rows_are_wider():
         lay_out_region(graph, accelerator(), Choices((False,), groups, (None,) * 3, stored=frozenset({2})))
 
 
+@pytest.mark.slow
 def test_layers_in_front_of_a_concatenation_take_packed_tiles():
     """Two branches, of which one has narrow images and more weights than there is room for: in packed rows it takes the
     array about half the cycles. What is put together would fit local memory, but neither beside such tiles, nor do all
@@ -176,6 +177,7 @@ def upsampled(samples, height=8, joined=True):
     return graph_of(inputs, layers, [layers[-1].ofm])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("joined", [False, True])
 def test_a_transposed_convolution_is_stored_where_it_is_read(joined):
     """Also as a part of a concatenation: what it makes is nowhere in another order."""
@@ -190,6 +192,7 @@ def test_a_transposed_convolution_is_stored_where_it_is_read(joined):
     assert plan.moved["spilled"] < copied.moved["spilled"] / 1.9
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(st.integers(1, 60), st.integers(1, 32), st.sampled_from([False, True]), st.integers(1, 5), st.booleans())
 def test_stripes_and_tiles_of_pixels_are_stored_in_another_order(pixels, channels, joined, stripes, tiled):
@@ -201,6 +204,7 @@ def test_stripes_and_tiles_of_pixels_are_stored_in_another_order(pixels, channel
     check(graph, accelerator(), choices=Choices(unswapped, tuple(groups), blocks, stored=stored))
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(st.booleans(), st.integers(1, 5), st.integers(1, 30), st.booleans(), st.booleans())
 def test_channels_of_two_layers_are_stored_shuffled(pairs, stripes, pixels, tiled, read):
@@ -389,6 +393,7 @@ def rows_of_a_large_image():
     return graph_of([first.ifm], [first, part, last], [last.ofm])
 
 
+@pytest.mark.slow
 def test_a_slice_larger_than_local_memory_is_loaded_from_its_input_in_main_memory():
     graph, small = rows_of_a_large_image(), accelerator(activations=8 * 1024)
     assert choose(graph, small).stored == {1}

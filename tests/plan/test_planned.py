@@ -1,5 +1,6 @@
 """What a planned region takes of flash, by owner."""
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from plan_check import check
 from plan_graphs import regions
@@ -21,6 +22,7 @@ def test_weights_that_each_stripe_loads_again_are_in_flash_once():
     assert flash_owners(plan) == weights | {"shared constants": 0, TABLES: table_bytes(plan)}
 
 
+@pytest.mark.slow
 @given(regions())
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 def test_owners_have_all_flash_of_a_region_and_no_more(region):

@@ -139,6 +139,7 @@ def test_output_that_nothing_reads_and_unused_input_do_no_harm():
     check(graph_of([samples.tensor((1, 7)), ifm], [*layers, samples.pool(ifm)], [layers[-1].ofm]), TINY)
 
 
+@pytest.mark.slow
 def test_same_graph_gives_the_same_plan():
     def plan():
         ifm, layers = chain(Samples(3))

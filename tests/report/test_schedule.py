@@ -141,6 +141,7 @@ def test_a_project_without_regions_says_so():
     assert set(schedule.busy.values()) == {0}
 
 
+@pytest.mark.slow
 def test_calls_of_a_library_have_no_schedule_and_say_so():
     limits = {kind: VENDOR.limits[kind] for kind in ("conv2d", "dense", "reshape")}
     schedule = digits(replace(VENDOR, limits=limits)).schedule

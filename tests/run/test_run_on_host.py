@@ -153,6 +153,7 @@ def test_a_failing_host_function_is_named(project: Path) -> None:
         run_on_host(project, [x])
 
 
+@pytest.mark.slow
 def test_without_names_a_failing_layer_has_its_number(project: Path, tmp_path: Path) -> None:
     x = random_input(0)
     x[0, 0, 0, 0] = 99

@@ -336,6 +336,7 @@ def test_size_is_shown_by_section_and_owner(project: Path) -> None:
     assert weights == sum(len(region.flash) for region in sample_parts().regions.values())  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 @needs_cortex_m
 def test_compiles_for_cortex_m(project: Path) -> None:
     flags = "-mcpu=cortex-m4 -mthumb -Os"

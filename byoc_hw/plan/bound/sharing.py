@@ -77,9 +77,9 @@ _UNPROBED = 1 << 18
 _LEAST_WORK = 0.002
 """The deterministic time that each deadline counts at least: the solver reads the program."""
 
-_STEP, _LONGEST_STEP, _LAST_STEP = 0.08, 0.16, 0.01
-"""The first step from one deadline to the next, as a part of the known cycles, the longest one, and one that is not
-tried."""
+_FIRST_STEP, _STEP, _LONGEST_STEP, _LAST_STEP = 0.005, 0.08, 0.16, 0.01
+"""The first step from one deadline to the next, as a part of the known cycles, the one behind it, the longest one, and
+one that is not tried behind another one. Less than the first step is not looked for."""
 
 
 def cycles_of_sharing(
@@ -153,21 +153,24 @@ class _Program(Shares):
     def solved(self) -> int:
         """The cycles that are proved to be needed: the latest deadline that was found to leave no solution, and one.
 
-        Deadlines are tried in steps. Behind one that is refuted the next step is twice as long, and where the solver
-        does not know, half as long: a deadline that is much too early is refuted soon. It looks for contradictions
-        alone (no linear relaxation), which finds them in a tenth of the time, and of small regions probes no variables
+        Deadlines are tried in steps. Often the known cycles are all that can be proved, which a short first step shows
+        soon. Behind a deadline that is refuted the next step is long, and longer each time; where the solver does not
+        know, half as long: a deadline that is much too early is refuted soon. The solver looks for contradictions alone
+        (no linear relaxation), which finds them in a tenth of the time, and of small regions probes no variables
         before, which takes most of the time there.
         """
-        known, most, step, limit = self.least, self.most, _STEP, _WORK * (len(self.lanes) - 1)
+        known, most, step, limit = self.least, self.most, _FIRST_STEP, _WORK * (len(self.lanes) - 1)
         left = limit
-        while left > 0 and known < most and step > _LAST_STEP:
+        while left > 0 and most - known > _FIRST_STEP * known:
             deadline = min(int(known * (1 + step)), (known + most) // 2)
             status, end, work = self._meets(deadline, min(left, limit / 2))
             left -= work
             if status == "INFEASIBLE":
-                known, step = deadline + 1, min(2 * step, _LONGEST_STEP)
+                known, step = deadline + 1, min(max(2 * step, _STEP), _LONGEST_STEP)
             elif end is not None:
                 most = end
+            elif step / 2 <= _LAST_STEP:
+                break
             else:
                 step /= 2
         return known

@@ -109,6 +109,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 def test_gives_relays_results_bit_for_bit():
     mod = side_by_side(CASES.values())
     project = byoc_hw.build(byoc_hw.partition_for_hwlib(mod))

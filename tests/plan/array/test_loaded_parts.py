@@ -13,6 +13,7 @@ from byoc_hw.plan.choices import Choices, Group
 from byoc_hw.plan.region import lay_out_region
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("axis", [1, 2, 3])
 def test_a_region_input_is_put_together_with_a_layers_output_as_both_are_loaded(axis):
     """The concatenation is larger than local memory: it is nowhere as a whole, and only the layer's output spills."""
@@ -49,6 +50,7 @@ def padded(samples, before, after, value=3, channels=16, width=9):
     return graph_of([first.ifm], [first, wider, last], [last.ofm])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("before", "after"), [((0, 0, 0), (0, 0, 8)), ((1, 2, 4), (2, 0, 4)), ((0, 0, 1), (0, 0, 0))])
 def test_the_value_around_a_tensor_is_filled_in_as_it_is_loaded(before, after):
     """No copy makes the padded tensor: it is in main memory neither as it is read nor as a whole."""
@@ -117,6 +119,7 @@ def times(count, size):
     return [index // count for index in range(count * size)]
 
 
+@pytest.mark.slow
 def test_columns_are_repeated_as_they_are_stored_and_rows_as_they_are_loaded():
     """No copy makes the larger tensor: half of it is stored, and it is loaded once."""
     graph = repeated(Samples(), times(2, 16), times(2, 16), size=(16, 16), channels=16)

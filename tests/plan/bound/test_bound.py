@@ -205,6 +205,7 @@ def test_windows_that_lie_apart_need_what_all_of_the_pixels_around_them_are_made
     assert read(first, need, first.ifm).all
 
 
+@pytest.mark.slow
 def test_weights_beside_a_late_shortcut_are_finished_behind_what_they_need():
     graph = shortcut()
     slow = replace(REFERENCE, weight_memory=4096, dma_width=1)
@@ -443,6 +444,7 @@ def test_rows_that_the_least_window_sees_are_needed():
     assert begun(layer, image, whole=True, parts=False).all
 
 
+@pytest.mark.slow
 def test_a_layer_begins_after_the_work_that_it_needs():
     """Both arrays share the first two layers. The last one needs all pixels of one channel of the second, and with that
     all of the first."""

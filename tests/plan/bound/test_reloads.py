@@ -324,6 +324,7 @@ def checked(seeds, moves):
     return tried
 
 
+@pytest.mark.slow
 def test_no_plan_copies_less():
     assert checked(range(8), 8) > 10
 

@@ -1,5 +1,6 @@
 """The search for parts improves a plan step by step."""
 
+import pytest
 from plan_chips import TWINS
 from plan_samples import Samples, graph_of
 
@@ -7,6 +8,7 @@ from byoc_hw.plan.lanes.changes import Improvement
 from byoc_hw.plan.region import plan_region
 
 
+@pytest.mark.slow
 def test_changes_of_all_layers_of_a_larger_region_are_tried(monkeypatch):
     """Of 16 blocks of a convolution and a depthwise one."""
     samples, layers = Samples(1), []

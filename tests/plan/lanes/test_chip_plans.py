@@ -99,6 +99,7 @@ def test_larger_graphs_with_orders_are_exact_on_any_chip(region):
     check_on_chip(*region)
 
 
+@pytest.mark.slow
 @given(chip_regions())
 @settings(EXAMPLES, max_examples=5)
 def test_any_graph_is_exact_on_any_chip_in_the_cycles_foreseen(region):
@@ -150,6 +151,7 @@ def test_a_chip_with_a_library_is_as_fast_as_its_fastest_accelerator_by_itself()
     assert plan_region(graph, VECTOR).cycles == plan_region(graph, Soc((DLA,))).cycles
 
 
+@pytest.mark.slow
 def test_several_layers_are_cut_as_one_part():
     """Nothing goes from one accelerator to the other: each has its rows of all layers."""
     samples = Samples(1)
@@ -170,6 +172,7 @@ def dense_of_pixels(samples, ifm, channels):
     return [rows, dense, samples.reshape(dense.ofm, (*ifm.shape[:-1], channels))]
 
 
+@pytest.mark.slow
 def test_pixels_without_rows_are_shared():
     """Tokens of a transformer: half of them go through all layers on each accelerator."""
     samples = Samples(1)
@@ -209,6 +212,7 @@ def layers_of_pixels(draw):
     return graph_of([value], layers, [*outputs, ifms[-1]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", [(2, 2), (3, 1)], ids=str)
 def test_transposed_convolutions_are_shared(block):
     """Half of the rows each: the stores of the convolution put the pixels side by side."""
@@ -222,6 +226,7 @@ def test_transposed_convolutions_are_shared(block):
     assert plan.cycles < 0.55 * plan_region(graph, Soc((REFERENCE,))).cycles
 
 
+@pytest.mark.slow
 def test_channels_from_pixels_are_shared():
     samples = Samples(1)
     value = samples.tensor((1, 16, 16, 16))
@@ -325,6 +330,7 @@ def separable(blocks=3, size=16, channels=32):
     return graph_of(inputs, layers, [value])
 
 
+@pytest.mark.slow
 def test_accelerators_work_on_one_inference_at_the_same_time():
     """Depthwise convolutions, slow on the one, run on the other, a few rows behind the pointwise ones."""
     graph = separable()

@@ -92,6 +92,7 @@ def test_the_core_does_what_events_are_too_few_for():
     assert [plan.counters for plan in plans] == [1, 2, 3, 4, 4]
 
 
+@pytest.mark.slow
 def test_an_event_goes_from_engine_to_engine():
     """Several signal it, each after it has waited for those before."""
     plan = check_with_events(replace(PAIR, events=1), separable(blocks=2, size=8))
@@ -126,6 +127,7 @@ def plan():
     return plan_region(separable(blocks=2, size=8), WITH_EVENTS)
 
 
+@pytest.mark.slow
 def test_an_await_that_nobody_signals_is_named(plan):
     left_out = steps_of(plan, EngineSignal)[-1]
     parts = tuple(replace(part, plan=without(part.plan, left_out)) for part in plan.parts)

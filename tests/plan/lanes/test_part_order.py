@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from plan_samples import Samples, graph_of
 from test_chip_plans import check_on_chip
 
@@ -68,6 +69,7 @@ def test_a_part_stays_behind_what_makes_its_tensor_where_no_copy_is_left_that_lo
     assert parts_in_better_order(parts, lambda some: some.index(parts[1]), 9) == parts
 
 
+@pytest.mark.slow
 def test_another_order_gives_the_same_bytes(monkeypatch):
     """Whatever the order of the layers, all of the parts on a lane may come in another one."""
     orders = []

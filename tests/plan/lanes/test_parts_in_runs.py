@@ -85,6 +85,7 @@ def test_layers_of_several_forms_are_joined_where_they_are_faster_as_one_part():
     assert costs.of(found[True]) < costs.of(found[False]) <= costs.of(plan)
 
 
+@pytest.mark.slow
 def test_in_regions_of_many_layers_the_first_plan_is_joined_too_and_the_best_goes_on(monkeypatch):
     joined, costs = Improvement.joined, []
 
@@ -102,6 +103,7 @@ def test_in_regions_of_many_layers_the_first_plan_is_joined_too_and_the_best_goe
         assert costs[at + 2] <= min(costs[at : at + 2])
 
 
+@pytest.mark.slow
 def test_a_chip_with_little_memory_is_faster_with_them_and_gives_the_same_bytes(monkeypatch):
     graph = block(16, 8, 64)
     found = check_on_chip(CHIP, graph)

@@ -185,6 +185,7 @@ def where(step):
     return step.nbytes, step.rows, *(one for one in (step.target, step.source) if one.space in (ACTIVATIONS, WEIGHTS))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hardware", [REFERENCE, accelerator(900, 1200)], ids=["reference", "tiny"])
 def test_steps_take_the_cycles_of_the_order_and_keep_it(hardware):
     graph = deep(6)

@@ -69,6 +69,7 @@ def test_what_does_not_fit_is_fused_in_stripes_and_is_faster_than_layer_by_layer
     assert best_layout(graph, hardware).cycles < 0.8 * evaluate(graph, layer_by_layer(graph, hardware), hardware)
 
 
+@pytest.mark.slow
 def test_what_is_stored_transposed_is_made_in_stripes_though_all_of_it_fits():
     """The stores of a stripe hide behind the dense layer's jobs of the next: the addition has few."""
     samples = Samples(1)
@@ -113,6 +114,7 @@ def test_layer_that_cannot_fit_is_named():
         choose(graph, accelerator(weights=16))
 
 
+@pytest.mark.slow
 def test_inverted_bottleneck_that_does_not_fit_is_computed_in_slices_of_channels():
     """The expanded tensor is eight times local memory; without patches and slices it goes to main memory and back."""
     samples = Samples()
@@ -138,6 +140,7 @@ def test_the_planner_s_own_cycles_are_those_of_its_choices():
     assert found.cycles == evaluate(graph, choices, hardware) == lay_out(graph, choices, hardware).cycles
 
 
+@pytest.mark.slow
 def test_jobs_and_rows_that_cost_much_to_start_are_fewer():
     """The plan that knows what they cost is faster there than the plan that takes them for nothing."""
     samples = Samples()

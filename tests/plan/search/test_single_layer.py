@@ -129,6 +129,7 @@ def test_inputs_of_slices_lie_beside_one_output(seed):
         lay_out(plain, Choices(plain.mapping.swapped, (group,), (None,), copies_transpose=False))
 
 
+@pytest.mark.slow
 def test_slices_are_copied_while_others_are_computed():
     samples = Samples()
     layer = samples.conv2d(samples.tensor((1, 24, 24, 64)), 64, padding=(1, 1, 1, 1))

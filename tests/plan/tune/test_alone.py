@@ -23,6 +23,7 @@ def alone(graph, hardware):
     return sum(own_layout(single(layer), plainer).cycles for layer in layers)
 
 
+@pytest.mark.slow
 def test_layers_one_after_the_other_are_cut_finely_as_alone():
     """The array waits for weights in either plan. One of measured runs as they are is slower, and so is one that keeps
     the tensor between the layers in local memory."""

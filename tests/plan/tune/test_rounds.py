@@ -180,6 +180,7 @@ def test_every_step_stays_in_the_space_that_the_vendor_describes():
         assert first == len(graph.layers)
 
 
+@pytest.mark.slow
 def test_steps_lead_to_columns_and_slices_that_are_carried_out():
     samples = Samples()
     wide = samples.conv2d(samples.tensor((1, 12, 20, 8)), 48, (1, 1))

@@ -90,6 +90,7 @@ def test_what_cannot_be_kept_is_computed_again_or_held():
     assert bytes_kept(held) == (0, 0)
 
 
+@pytest.mark.slow
 def test_residual_block_in_a_small_memory_keeps_its_halo_and_is_faster():
     samples = Samples()
     first = samples.conv2d(samples.tensor((1, 24, 24, 3)), 16, padding=SAME)

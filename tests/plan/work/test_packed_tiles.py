@@ -241,6 +241,7 @@ def check_packed(graph, hardware, choices):
             plan_region(graph, hardware, choices)
 
 
+@pytest.mark.slow
 @given(packed_tiles())
 @settings(max_examples=8, deadline=None)
 def test_packed_tiles_are_exact(case):

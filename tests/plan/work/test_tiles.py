@@ -65,6 +65,7 @@ def test_convolution_in_tiles_is_the_convolution(window, in_channels, channels, 
     check_or_refused(single(layer), hardware)
 
 
+@pytest.mark.slow
 @given(windows(), st.integers(1, 40), st.sampled_from([8, 4, 2]), SMALL_ACCELERATORS, SEEDS)
 @settings(max_examples=15, deadline=None)
 def test_depthwise_in_tiles_is_the_depthwise(window, channels, bits, hardware, seed):
@@ -74,6 +75,7 @@ def test_depthwise_in_tiles_is_the_depthwise(window, channels, bits, hardware, s
     check_or_refused(single(layer), hardware)
 
 
+@pytest.mark.slow
 @given(
     windows(largest_kernel=3),
     st.tuples(st.integers(2, 4), st.integers(1, 9), st.integers(1, 9)),
