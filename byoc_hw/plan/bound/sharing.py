@@ -79,7 +79,10 @@ _LEAST_WORK = 0.002
 
 _FIRST_STEP, _STEP, _LONGEST_STEP, _LAST_STEP = 0.005, 0.08, 0.16, 0.01
 """The first step from one deadline to the next, as a part of the known cycles, the one behind it, the longest one, and
-one that is not tried behind another one. Less than the first step is not looked for."""
+one that is not tried behind another one."""
+
+_CLOSE = 0.001
+"""The part of the known cycles that is not looked for between a deadline without a solution and one with it."""
 
 
 def cycles_of_sharing(
@@ -161,7 +164,7 @@ class _Program(Shares):
         """
         known, most, step, limit = self.least, self.most, _FIRST_STEP, _WORK * (len(self.lanes) - 1)
         left = limit
-        while left > 0 and most - known > _FIRST_STEP * known:
+        while left > 0 and most - known > _CLOSE * known:
             deadline = min(int(known * (1 + step)), (known + most) // 2)
             status, end, work = self._meets(deadline, min(left, limit / 2))
             left -= work
