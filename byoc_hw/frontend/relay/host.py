@@ -23,6 +23,7 @@ from tvm.tir.usmp.utils import BufferInfo, PoolAllocation
 from byoc_hw.errors import InvalidInput, Unsupported
 from byoc_hw.frontend.model_ends import End, Ends
 from byoc_hw.frontend.relay.compose import called_with, rebuild_calls, with_main
+from byoc_hw.frontend.relay.constant_values import without_plain_constants
 from byoc_hw.frontend.relay.host_check import check_functions, check_scales, check_source
 from byoc_hw.frontend.relay.host_constants import MarkConstants, with_constants
 from byoc_hw.frontend.relay.host_functions import LikeLLVM
@@ -123,7 +124,7 @@ def _simplified(mod: tvm.IRModule) -> tvm.IRModule:
         relay.transform.SimplifyExpr(),
     ]
     mod = tvm.transform.Sequential(passes)(mod)
-    return with_main(mod, _calling_regions_once(mod["main"]))
+    return with_main(mod, _calling_regions_once(without_plain_constants(mod["main"])))
 
 
 def _calling_regions_once(main: relay.Function) -> relay.Function:

@@ -1,4 +1,4 @@
-"""What TVM's ONNX importer computes of constants, in numpy: TVM compiles a program for each of them.
+"""What TVM's ONNX importer computes of constants, in numpy.
 
 The importer folds every operator that it makes: most have nothing to fold, and most of the others change the type of a
 zero point or compute a shape.
@@ -10,79 +10,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import tvm
 from tvm import relay
 from tvm.relay.frontend import onnx as importer
 
-from byoc_hw.frontend.relay.sources import operator_name
-from byoc_hw.tensor import Array
+from byoc_hw.frontend.relay.constant_values import computed, constant_arrays
 
 _OF_SHAPES = ("shape_of", "vm.shape_of", "ndarray_size")
 """Operators that TVM folds whatever their operands are."""
-
-
-def _cast(call: relay.Call, array: Array) -> Array | None:
-    dtype = np.dtype(str(call.attrs.dtype))
-    if array.dtype.kind not in "biu" or dtype.kind not in "iuf":
-        return None
-    cast = array.astype(dtype)
-    return cast if (cast.astype(np.float64) == array.astype(np.float64)).all() else None
-
-
-def _transpose(call: relay.Call, array: Array) -> Array:
-    axes = call.attrs.axes
-    return np.transpose(array, None if axes is None else [int(axis) for axis in axes])
-
-
-def _reshape(call: relay.Call, array: Array) -> Array | None:
-    shape = [int(extent) for extent in call.attrs.newshape]
-    return array.reshape(shape) if min(shape, default=1) > 0 else None  # others have meanings of their own
-
-
-def _strided_slice(call: relay.Call, array: Array) -> Array | None:
-    attrs = call.attrs
-    begin, end, strides = ([int(one) for one in several] for several in (attrs.begin, attrs.end, attrs.strides))
-    axes = range(len(begin)) if attrs.axes is None else [int(axis) % array.ndim for axis in attrs.axes]
-    strides = strides * len(begin) if len(strides) == 1 else strides or [1] * len(begin)
-    if str(attrs.slice_mode) != "end" or min(strides) < 1 or not len(begin) == len(end) == len(strides) == len(axes):
-        return None
-    slices = [slice(None)] * array.ndim
-    for axis, *bounds in zip(axes, begin, end, strides, strict=True):
-        slices[axis] = slice(*bounds)
-    return array[tuple(slices)]
-
-
-def _concatenate(call: relay.Call, *arrays: Array) -> Array:
-    return np.concatenate(arrays, int(call.attrs.axis))
-
-
-def _pairwise(function: Callable[[Array, Array], Array]) -> Callable[..., Array | None]:
-    """A function of integers of one type."""
-
-    def computed(call: relay.Call, one: Array, other: Array) -> Array | None:
-        return function(one, other) if one.dtype == other.dtype and one.dtype.kind in "iu" else None
-
-    return computed
-
-
-def _where(call: relay.Call, condition: Array, one: Array, other: Array) -> Array | None:
-    return np.where(condition, one, other) if condition.dtype == bool and one.dtype == other.dtype else None
-
-
-_COMPUTED: dict[str, Callable[..., Array | None]] = {
-    "cast": _cast,
-    "transpose": _transpose,
-    "reshape": _reshape,
-    "strided_slice": _strided_slice,
-    "concatenate": _concatenate,
-    "maximum": _pairwise(np.maximum),
-    "minimum": _pairwise(np.minimum),
-    "add": _pairwise(np.add),
-    "less": _pairwise(np.less),
-    "where": _where,
-}
-"""What is computed here: the same bits as TVM's. None leaves it to TVM."""
 
 
 class _Folding:
@@ -118,11 +53,9 @@ class _Folding:
         if not isinstance(expr, relay.Call):
             return expr
         arguments = [self._visited(argument) for argument in expr.args]
-        arrays = _arrays(arguments)
-        if arrays is not None and (function := _COMPUTED.get(operator_name(expr))):
-            found = function(expr, *arrays)
-            if found is not None:
-                return relay.const(np.array(found, order="C"), str(found.dtype))
+        found = computed(expr, arguments)
+        if found is not None:
+            return found
         same = all(new.same_as(argument) for new, argument in zip(arguments, expr.args, strict=True))
         return expr if same else relay.Call(expr.op, arguments, expr.attrs, expr.type_args, expr.span)
 
@@ -138,18 +71,7 @@ class _Folding:
             return True
         if any(self._left[argument] for argument in expr.args):
             return True
-        return not expr.op.name.startswith("qnn.") and _arrays(expr.args) is not None
-
-
-def _arrays(arguments: list[relay.Expr]) -> list[Array] | None:
-    """The values of constants and of tuples of these, or None."""
-    arrays = []
-    for argument in arguments:
-        for one in argument.fields if isinstance(argument, relay.Tuple) else [argument]:
-            if not isinstance(one, relay.Constant):
-                return None
-            arrays.append(one.data.numpy())
-    return arrays
+        return not expr.op.name.startswith("qnn.") and constant_arrays(expr.args) is not None
 
 
 @contextmanager
