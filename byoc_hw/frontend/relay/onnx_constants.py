@@ -14,7 +14,7 @@ import tvm
 from tvm import relay
 from tvm.relay.frontend import onnx as importer
 
-from byoc_hw.frontend.relay.constant_values import computed, constant_arrays
+from byoc_hw.frontend.relay.constant_values import arrays_of_constants, computed
 
 _OF_SHAPES = ("shape_of", "vm.shape_of", "ndarray_size")
 """Operators that TVM folds whatever their operands are."""
@@ -71,7 +71,7 @@ class _Folding:
             return True
         if any(self._left[argument] for argument in expr.args):
             return True
-        return not expr.op.name.startswith("qnn.") and constant_arrays(expr.args) is not None
+        return not expr.op.name.startswith("qnn.") and arrays_of_constants(expr.args) is not None
 
 
 @contextmanager
