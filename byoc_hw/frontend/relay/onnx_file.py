@@ -15,7 +15,7 @@ from byoc_hw.frontend.onnx_form import importable_form
 from byoc_hw.frontend.onnx_graph import node_text
 from byoc_hw.frontend.onnx_models import Shapes, last_line, onnx_model
 from byoc_hw.frontend.relay.compose import called_with, rebuild_calls, with_main
-from byoc_hw.frontend.relay.onnx_constants import folded_in_numpy
+from byoc_hw.frontend.relay.onnx_importer import quick_importer
 from byoc_hw.frontend.relay.qdq.integers import integer_form
 from byoc_hw.frontend.relay.sources import source_names, span_of
 
@@ -36,7 +36,7 @@ def _imported(model: Any) -> tvm.IRModule:
     """The float module that TVM's importer makes of a model, its inputs in the file's order."""
     plain = importable_form(model)
     try:
-        with warnings.catch_warnings(), folded_in_numpy():
+        with warnings.catch_warnings(), quick_importer():
             warnings.simplefilter("ignore")  # of names that onnx will drop, and of what its checker says
             mod, _ = relay.frontend.from_onnx(plain, freeze_params=True)
         return _own_names(relay.transform.InferType()(mod))
