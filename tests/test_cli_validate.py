@@ -41,6 +41,7 @@ def test_every_layer_of_several_inferences_is_exact(project, tmp_path, capsys):
     assert all(row.endswith("exact") for row in rows)
 
 
+@pytest.mark.slow
 @pytest.mark.needs_relay
 def test_another_arithmetic_differs_and_the_exit_code_says_so(project, capsys):
     assert validate("--project", project, "--random", 0, "--reference", "tflite", "--json") == 1

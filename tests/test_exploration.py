@@ -45,6 +45,7 @@ def test_the_first_is_as_given_and_the_others_are_all_combinations(explored):
     ]
 
 
+@pytest.mark.slow
 def test_cycles_are_those_of_a_build(models, explored):
     for one in (explored.variations[0], explored.variations[2], explored.variations[-1]):
         for name, (mod, _) in models.items():

@@ -39,6 +39,7 @@ BUILDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("options", "where"), BUILDS.values(), ids=BUILDS)
 def test_has_tvms_bits_in_the_planned_cycles(model, options, where):
     partitioned, given, expected = model

@@ -329,6 +329,7 @@ int main(void) {{
 # ---------------------------------------------------------------- flash
 
 
+@pytest.mark.slow
 def test_host_weights_are_not_widened_in_flash(digits):
     _, params = byoc_hw.load_tflite(model_path())
     weights = sum(array.numpy().size for array in params.values() if array.dtype == "int8")

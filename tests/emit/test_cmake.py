@@ -134,6 +134,7 @@ def test_a_vendor_library_and_traces(tmp_path):
     built(tmp_path / "vendor", tmp_path / "build", "-DDEMO_WERROR=ON", "-DDEMO_TRACE=ON", "-DDEMO_NAMES=OFF")
 
 
+@pytest.mark.slow
 def test_a_hal_of_ones_own_and_a_folder_without_one(digits, tmp_path):
     new_hal(tmp_path / "hal", byoc_hw.SMALL)
     build = built(digits.directory, tmp_path / "build", f"-DDIGITS_HAL={tmp_path / 'hal'}")

@@ -166,6 +166,7 @@ def changed(directory: Path, plan, change) -> Project:
     return Project(directory)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("event", [0, 3])
 def test_an_await_that_never_comes_is_named(tmp_path: Path, plan, event):
     """The region fails, with an event of the first lane that is stuck, in place of hanging."""
@@ -179,6 +180,7 @@ def test_an_await_that_never_comes_is_named(tmp_path: Path, plan, event):
         damaged.run([IMAGE], toolchain=QUICK)
 
 
+@pytest.mark.slow
 def test_signals_in_no_order_are_refused(tmp_path: Path, plan):
     """An event of two engines of which neither has waited for the other one says nothing."""
     damaged = changed(tmp_path / "project", plan, lambda text: re.sub(r"(_SIGNAL, 0, )[1-3]}", r"\g<1>0}", text))
@@ -186,6 +188,7 @@ def test_signals_in_no_order_are_refused(tmp_path: Path, plan):
         damaged.run([IMAGE], toolchain=QUICK)
 
 
+@pytest.mark.slow
 def test_hals_of_ones_own_order_themselves(tmp_path: Path, project, expected):  # noqa: F811
     for one in (NPU, DSP):
         new_hal(tmp_path / one.name, one)
@@ -199,6 +202,7 @@ def test_hals_of_ones_own_order_themselves(tmp_path: Path, project, expected):  
         project.build(toolchain=Toolchain(hal={"dsp": tmp_path / "dsp"}))
 
 
+@pytest.mark.slow
 def test_a_hal_without_them_fails(tmp_path: Path, project):
     for one in (NPU, DSP):
         new_hal(tmp_path / one.name, one)
@@ -223,6 +227,7 @@ def test_only_a_chip_with_events_has_their_code():
     assert [one.get("events") for one in metadata["accelerators"]] == [4, 4]
 
 
+@pytest.mark.slow
 def test_code_reads_well(plan):
     text = project_files(parts_of(plan, EVENTS))[SOURCE]
     assert ".counter_count = 4," in text

@@ -284,6 +284,7 @@ def test_refuses_directory_without_sources(tmp_path):
         hal_test(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_hal_that_does_not_compile_says_why(tmp_path):
     (tmp_path / "hal.c").write_text("#error no silicon yet\n")
     with pytest.raises(RunError, match="no silicon yet"):

@@ -32,6 +32,7 @@ def test_template_has_no_test_code(tmp_path):
     assert not [path.name for path in tmp_path.iterdir() if re.search(r"\bFAULT|\bfault", path.read_text())]
 
 
+@pytest.mark.slow
 def test_a_model_for_a_larger_accelerator_does_not_compile(tmp_path):
     """Without this it would compile, and compute rubbish."""
     new_hal(tmp_path / "hal", SMALL)
@@ -88,6 +89,7 @@ def test_whatever_the_chip_lacks_does_not_compile(change, tmp_path):
         hal_test(tmp_path, accelerator=replace(CHIP, **change), cflags="-O0")
 
 
+@pytest.mark.slow
 def test_a_chip_that_has_more_compiles(tmp_path):
     new_hal(tmp_path / "hal")
     assert hal_test(tmp_path / "hal", accelerator=CHIP, cflags="-O1").passed

@@ -67,6 +67,7 @@ def test_the_bound_holds_where_rows_are_packed():
     assert plan.efficiency <= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", ["throughput", "latency"])
 def test_messages_that_wait_for_each_other_on_slow_links_are_in_a_plan(objective):
     mesh = small_mesh(3, 2, link=Link(1, 0))

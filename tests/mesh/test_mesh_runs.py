@@ -83,9 +83,8 @@ def check_equal(found, wanted):
         assert all(np.array_equal(here, there) for here, there in zip(one, other, strict=True))
 
 
-@pytest.mark.parametrize(
-    ("on", "ranks"), [pytest.param("threads", None, marks=pytest.mark.slow), ("processes", None), ("processes", 2)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("on", "ranks"), [("threads", None), ("processes", None), ("processes", 2)])
 def test_a_hundred_frames_give_the_bytes_of_the_single_project(mesh, on, ranks):
     given = frames(100)
     check_equal(mesh.run(given, on, ranks=ranks).outputs, expected(mesh, given))

@@ -140,6 +140,7 @@ def test_pipelines_share_the_programs_of_pes_with_several_stages_and_what_has_no
     assert built(6)[1] == names
 
 
+@pytest.mark.slow
 def test_a_lost_rank_is_named(mesh):
     many = [image[None] for image in heldout().images] * 150
     (failure,) = failing(mesh, many, 1, signal.SIGKILL)
@@ -239,6 +240,7 @@ def test_a_stage_without_a_credit_keeps_no_other_stage_from_running(mesh, images
     assert others == [FRAMES] * len(others)
 
 
+@pytest.mark.slow
 def test_a_lost_neighbour_is_named_by_its_stage_and_port(mesh, images):
     pe = shared(mesh)[0]
     port = max(one.target_port for one in mesh.manifest.channels if one.target == pe)

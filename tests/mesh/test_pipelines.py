@@ -200,6 +200,7 @@ def written(tmp_path, change=lambda plain: None, network=None):
     return path, network, plan
 
 
+@pytest.mark.slow
 def test_a_plan_that_is_written_and_read_is_the_same(tmp_path):
     path, network, plan = written(tmp_path)
     assert plan_json(read_plan(path, network, small_mesh(8, 1))) == plan_json(plan)

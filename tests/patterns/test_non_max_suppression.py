@@ -128,6 +128,7 @@ def test_generated_c():
     check_golden("non_max_suppression", Suppressed().module(), CHIP, [inference(2)])
 
 
+@pytest.mark.slow
 def test_has_tvms_bits_on_a_chip_and_on_the_host():
     """Ties, no boxes at all, boxes that are all suppressed, all forms."""
     mod = side_by_side(list(FORMS.values()))

@@ -159,10 +159,11 @@ def wide_parts(dma_alignment: int) -> Parts:
     return Parts(program, accelerator, regions, memory)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "made",
     [sample_parts, partial(sample_parts, accelerator=replace(SMALL, activation_memory=1024)), moving_parts,
-     *(pytest.param(partial(wide_parts, size), marks=pytest.mark.slow) for size in (4, 32))],
+     *(partial(wide_parts, size) for size in (4, 32))],
     ids=["whole", "in tiles", "only moved", "aligned to 4", "aligned to 32"],
 )  # fmt: skip
 def test_a_hal_gives_the_simulators_trace(tmp_path: Path, made: Callable[[], Parts]) -> None:

@@ -184,6 +184,7 @@ def test_a_library_has_no_events():
         replace(VECTOR, events=2, with_events=("dla", "dsp"))
 
 
+@pytest.mark.slow
 def test_the_text_of_a_plan_names_them(plan):
     text = "\n".join(str(part.plan) for part in plan.parts)
     assert "array awaits event 0, 1 times" in text
