@@ -29,14 +29,15 @@ def _foldable(main: relay.Function) -> bool:
     found: list[relay.Expr] = []
 
     def visit(node: relay.Expr) -> None:
-        if isinstance(node, relay.TupleGetItem) or (isinstance(node, relay.Call) and _is_foldable(node)):
+        if isinstance(node, relay.TupleGetItem) or (isinstance(node, relay.Call) and is_foldable(node)):
             found.append(node)
 
     relay.analysis.post_order_visit(main.body, visit)
     return bool(found)
 
 
-def _is_foldable(call: relay.Call) -> bool:
+def is_foldable(call: relay.Call) -> bool:
+    """Whether TVM may fold a call."""
     if not isinstance(call.op, tvm.ir.Op) or call.op.name in _OF_SHAPES:
         return True
     return all(map(_is_constant, call.args))

@@ -25,12 +25,12 @@ def without_plain_constants(main: relay.Function) -> relay.Function:
 def computed(call: relay.Call, arguments: Sequence[relay.Expr]) -> relay.Constant | None:
     """What a call of these arguments gives, if they are constants and numpy has the same bits and type as TVM."""
     function = _COMPUTED.get(operator_name(call))
-    arrays = None if function is None else arrays_of_constants(arguments)
+    arrays = None if function is None else _arrays(arguments)
     found = None if function is None or arrays is None else function(call, *arrays)
     return None if found is None else relay.const(np.array(found, order="C"), str(found.dtype))
 
 
-def arrays_of_constants(arguments: Sequence[relay.Expr]) -> list[Array] | None:
+def _arrays(arguments: Sequence[relay.Expr]) -> list[Array] | None:
     """The values of constants, and of the fields of tuples; None if one of them is none."""
     arrays = []
     for argument in arguments:

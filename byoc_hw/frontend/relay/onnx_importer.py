@@ -17,10 +17,9 @@ from tvm import relay
 from tvm.relay.frontend import common
 from tvm.relay.frontend import onnx as importer
 
-from byoc_hw.frontend.relay.constant_values import arrays_of_constants, computed
-
-_OF_SHAPES = ("shape_of", "vm.shape_of", "ndarray_size")
-"""Operators that TVM folds whatever their operands are."""
+from byoc_hw.frontend.relay.constant_folding import is_foldable
+from byoc_hw.frontend.relay.constant_values import computed
+from byoc_hw.frontend.relay.sources import operator_name
 
 
 class _Folding:
@@ -70,11 +69,9 @@ class _Folding:
             return any(self._left[field] for field in expr.fields)
         if isinstance(expr, relay.TupleGetItem):
             return self._left[expr.tuple_value]
-        if not _is_of_an_operator(expr) or expr.op.name in _OF_SHAPES:
+        if not isinstance(expr, relay.Call) or any(self._left[argument] for argument in expr.args):
             return True
-        if any(self._left[argument] for argument in expr.args):
-            return True
-        return not expr.op.name.startswith("qnn.") and arrays_of_constants(expr.args) is not None
+        return is_foldable(expr) and not operator_name(expr).startswith("qnn.")
 
 
 class _Types:
