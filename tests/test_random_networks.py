@@ -152,8 +152,8 @@ def networks(draw, name, layouts):
 
 @st.composite
 def chips(draw):
-    """Two or three accelerators whose DMAs take the same words, the last one sometimes a vendor's library, with or without
-    events."""
+    """Two or three accelerators whose DMAs take the same words, the last one sometimes a vendor's library. Some
+    have events."""
     one, *others = (draw(accelerators()) for _ in range(draw(st.sampled_from([2, 2, 3]))))
     alike = (replace(other, dma_alignment=one.dma_alignment) for other in (one, *others))
     engines = [replace(each, name=f"engine{at}") for at, each in enumerate(alike)]
