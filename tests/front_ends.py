@@ -20,8 +20,8 @@ _KNOWING = (
     *(f"byoc_hw.{name}" for name in ("quantizer", "tuner", "validation")),
 )
 """The front ends, and what calls them."""
-_CALLING = ("test_notebooks",)
-"""Files that run what knows TVM in processes of its own."""
+_CALLING = ("test_fuzz", "test_notebooks")
+"""Files that import what knows TVM where they need it, or in other processes."""
 
 
 @functools.cache

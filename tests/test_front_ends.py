@@ -8,6 +8,7 @@ def test_a_file_knows_tvm_by_its_imports_and_by_those_of_its_helpers():
     assert knows_tvm(TESTS / "hal/test_new_hal.py")  # imports the whole package
     assert knows_tvm(TESTS / "test_layer_by_layer.py")  # imports a benchmark that imports TVM
     assert knows_tvm(TESTS / "test_notebooks.py")  # runs notebooks in processes of their own
+    assert knows_tvm(TESTS / "fuzz/test_fuzz.py")  # imports its cases where it needs them
     assert not knows_tvm(TESTS / "hal/test_hal_kit.py")
     assert not knows_tvm(TESTS / "mesh/test_pipelines.py")
 

@@ -26,6 +26,7 @@ SEEDS = {
 
 
 @pytest.mark.slow
+@pytest.mark.needs_relay
 @pytest.mark.parametrize("name", SEEDS)
 def test_a_case_of_each_class_has_no_finding(name):
     outcome = try_case(name, SEEDS[name])
