@@ -80,10 +80,10 @@ def _concatenate(call: relay.Call, *arrays: Array) -> Array:
 def _pairwise(function: Callable[[Array, Array], Array]) -> Callable[..., Array | None]:
     """A function of integers of one type."""
 
-    def computed(call: relay.Call, one: Array, other: Array) -> Array | None:
+    def of_both(call: relay.Call, one: Array, other: Array) -> Array | None:
         return function(one, other) if one.dtype == other.dtype and one.dtype.kind in "iu" else None
 
-    return computed
+    return of_both
 
 
 def _where(call: relay.Call, condition: Array, one: Array, other: Array) -> Array | None:

@@ -107,8 +107,8 @@ def compile_module(
 def _simplified(mod: tvm.IRModule) -> tvm.IRModule:
     """The module after those of TVM's passes that repeat calls, with each region called once again.
 
-    SimplifyExpr makes `x * 2` of `x + x`, and may compute `x` twice then. `relay.build` has it among the same passes:
-    it finds nothing there any more, in most of the time that TVM takes.
+    SimplifyExpr makes `x * 2` of `x + x`, and may compute `x` twice then. `relay.build` has the same passes, and
+    leaves this one out: it would find nothing any more, and take the most time.
     """
     passes = [
         relay.transform.EliminateCommonSubexpr(),  # equal outputs become one value
