@@ -115,7 +115,8 @@ class Lazy(Future):
         return super().result()
 
 
-@pytest.mark.parametrize("kind", [pytest.param(ProcessPoolExecutor, marks=pytest.mark.slow), Reversed])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [ProcessPoolExecutor, Reversed])
 def test_the_executor_changes_nothing(kind, models, explored):
     executor = kind() if kind is Reversed else kind(2)
     with executor:

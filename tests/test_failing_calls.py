@@ -140,9 +140,8 @@ POLLED = {
 }
 
 
-@pytest.mark.parametrize(
-    "how", ["run", "polls, then a wait", *(pytest.param(one, marks=pytest.mark.slow) for one in list(POLLED)[2:])]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("how", POLLED)
 def test_every_call_of_a_polled_region_beside_the_host(tmp_path, how):
     mod = two_branches()
     project = byoc_hw.build(byoc_hw.partition_for_hwlib(mod), poll=True)

@@ -48,7 +48,8 @@ def test_a_tiny_region_goes_back_and_the_inference_is_faster():
     assert after.end_to_end.total < before.end_to_end.total
 
 
-@pytest.mark.parametrize("name", ["pool2d", pytest.param("model_1/max_pooling2d_1/MaxPool", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["pool2d", "model_1/max_pooling2d_1/MaxPool"])
 def test_a_layer_is_sent_to_the_host_by_kind_or_operator(digits, name):
     project = byoc_hw.build(digits, place={name: "host"})
     moved = [outcome for outcome in project.report.host if "by place=" in str(outcome.rejections)]

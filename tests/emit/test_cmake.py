@@ -168,6 +168,7 @@ set(CONFIG_DIGITS_HAL hwlib/sim)
 """
 
 
+@pytest.mark.slow
 def test_the_module_for_zephyr_builds_with_its_functions(digits, tmp_path):
     """The functions of Zephyr that it calls are stood in for: what they are given is a library that links."""
     zephyr = digits.directory / "zephyr"

@@ -75,7 +75,8 @@ def test_a_form_that_there_is_not_is_refused():
         built(weights="hex")
 
 
-@pytest.mark.parametrize("cflags", ["-O2", pytest.param("-O2 -flto", marks=pytest.mark.slow), SANITIZED])
+@pytest.mark.slow
+@pytest.mark.parametrize("cflags", ["-O2", "-O2 -flto", SANITIZED])
 def test_runs_as_with_text(binary, result, cflags):
     assert_same(binary.run(heldout().images[:1], toolchain=byoc_hw.Toolchain(cflags=cflags)), result)
 

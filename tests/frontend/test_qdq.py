@@ -152,6 +152,7 @@ def test_qlinear_operators_of_onnxruntimes_quantizer_are_offloaded(activations, 
     np.testing.assert_allclose(ours, theirs, atol=0.05 * np.abs(theirs).max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at_the_end", [False, True])
 def test_an_image_that_the_host_resizes_between_regions_is_in_nhwc(at_the_end, tmp_path):
     net = QdqNet()

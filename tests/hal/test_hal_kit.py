@@ -80,20 +80,20 @@ def test_every_function_of_the_hal_is_checked():
     assert ok == {f"hwlib_hal_{name}" for name in names}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "accelerator",
     [
-        pytest.param(SMALL, id="SMALL", marks=pytest.mark.slow),
+        pytest.param(SMALL, id="SMALL"),
         pytest.param(replace(REFERENCE, activation_memory=5003, weight_memory=3001), id="odd sizes"),
         pytest.param(
             replace(REFERENCE, limits={"conv2d": Limits(max_kernel=(1, 3), strides=(2, 3), weight_bits=(4,))}),
             id="narrow limits",
-            marks=pytest.mark.slow,
         ),
         pytest.param(
             replace(REFERENCE, activation_memory=8192, weight_memory=4096, shift_only=True), id="shifts alone"
         ),
-        *(pytest.param(accelerator, id=name, marks=pytest.mark.slow) for name, accelerator in OTHERS.items()),
+        *(pytest.param(accelerator, id=name) for name, accelerator in OTHERS.items()),
     ],
 )
 def test_checks_follow_the_accelerator(accelerator):

@@ -90,6 +90,7 @@ def test_a_hundred_frames_give_the_bytes_of_the_single_project(mesh, on, ranks):
     check_equal(mesh.run(given, on, ranks=ranks).outputs, expected(mesh, given))
 
 
+@pytest.mark.slow
 def test_a_run_with_no_more_room_than_its_credits_gives_the_same_bytes(mesh, monkeypatch):
     given = frames(20)
     roomy = places_of(mesh.manifest, Rings(rings_library(mesh.directory)))

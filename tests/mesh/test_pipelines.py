@@ -206,6 +206,7 @@ def test_a_plan_that_is_written_and_read_is_the_same(tmp_path):
     assert plan_json(read_plan(path, network, small_mesh(8, 1))) == plan_json(plan)
 
 
+@pytest.mark.slow
 def test_a_plan_fits_to_the_byte_and_one_less_is_refused(tmp_path):
     path, network, plan = written(tmp_path)
     mesh, figures = plan.placed

@@ -237,6 +237,7 @@ def test_channels_from_pixels_are_shared():
     assert check_on_chip(TWINS, graph).cycles < 0.6 * plan_region(graph, Soc((REFERENCE,))).cycles
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", [(12, 6), (6, 12), (8, 4, 2)], ids=str)
 def test_heads_of_several_sizes_are_made_in_full(sizes):
     """As those of a detector: layers of one pixel each, but not of as many pixels."""
