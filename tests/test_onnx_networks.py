@@ -34,7 +34,9 @@ REFUSED = {
 
 CASES = [
     ("mobilenet", "int8"),
+    ("inception", "int8"),
     ("signals", "int8"),
+    ("shuffled", "int8"),
     *((name, "uint8") for name in NETWORKS if name != "mobilenet"),
 ]
 """Of the other type they are TFLite files in `test_tflite_networks.py`, or run below."""

@@ -14,17 +14,22 @@ def const(values, dtype):
     return relay.const(np.array(values, dtype), dtype)
 
 
-@pytest.fixture
-def asked(monkeypatch):
-    """The expressions that TVM is asked to fold."""
-    tvms, expressions = importer.fold_constant, []
+def noted(monkeypatch, name):
+    """The expressions that TVM's function of the importer is asked for from now on."""
+    tvms, expressions = getattr(importer, name), []
 
-    def noted(node, mod=None):
+    def asked(node, mod=None):
         expressions.append(node)
         return tvms(node, mod)
 
-    monkeypatch.setattr(importer, "fold_constant", noted)
+    monkeypatch.setattr(importer, name, asked)
     return expressions
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """The expressions that TVM is asked to fold."""
+    return noted(monkeypatch, "fold_constant")
 
 
 SHAPE = const([1, 8, 16, 64], "int64")
@@ -79,13 +84,7 @@ def test_types_are_those_of_tvm():
 
 
 def test_the_type_of_each_operator_is_inferred_once_and_by_itself(monkeypatch):
-    tvms, asked = importer.infer_type, []
-
-    def noted(node, mod=None):
-        asked.append(node)
-        return tvms(node, mod)
-
-    monkeypatch.setattr(importer, "infer_type", noted)
+    asked = noted(monkeypatch, "infer_type")
     value = relay.var("x", shape=(4,))
     with quick_importer():
         for _ in range(20):

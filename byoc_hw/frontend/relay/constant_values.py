@@ -14,12 +14,13 @@ from byoc_hw.tensor import Array
 
 def without_plain_constants(main: relay.Function) -> relay.Function:
     """A function with what numpy computes of constants as constants."""
+    return rebuild_calls(main, computed_or_called)
 
-    def rebuilt(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:
-        constant = computed(call, arguments)
-        return called_with(call, arguments) if constant is None else constant
 
-    return rebuild_calls(main, rebuilt)
+def computed_or_called(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:
+    """What a call of these arguments gives, if numpy computes it, or the call."""
+    constant = computed(call, arguments)
+    return called_with(call, arguments) if constant is None else constant
 
 
 def computed(call: relay.Call, arguments: Sequence[relay.Expr]) -> relay.Constant | None:

@@ -18,7 +18,7 @@ from tvm.relay.frontend import common
 from tvm.relay.frontend import onnx as importer
 
 from byoc_hw.frontend.relay.constant_folding import is_foldable
-from byoc_hw.frontend.relay.constant_values import computed
+from byoc_hw.frontend.relay.constant_values import computed_or_called
 from byoc_hw.frontend.relay.sources import operator_name
 
 
@@ -54,12 +54,7 @@ class _Folding:
             return expr if value.same_as(expr.tuple_value) else relay.TupleGetItem(value, expr.index, expr.span)
         if not isinstance(expr, relay.Call):
             return expr
-        arguments = [self._visited(argument) for argument in expr.args]
-        found = computed(expr, arguments)
-        if found is not None:
-            return found
-        same = all(new.same_as(argument) for new, argument in zip(arguments, expr.args, strict=True))
-        return expr if same else relay.Call(expr.op, arguments, expr.attrs, expr.type_args, expr.span)
+        return computed_or_called(expr, [self._visited(argument) for argument in expr.args])
 
     def _may_fold(self, expr: relay.Expr) -> bool:
         """Whether TVM may find something to fold in an expression that was looked at."""
