@@ -5,7 +5,9 @@
  *
  * The cache has, by the hash of the command, the list of the files that were read, as the compiler's -MD writes it; and
  * by the hash of the command with the contents of those files, the object. Equal contents include equal files, so this
- * is all that a result depends on.
+ * is all that a result depends on. Where no object is known so, one may be by the hash of the command with what the
+ * preprocessor makes of the file: most of the simulator knows few of the numbers that its configuration has. There
+ * temporary directories have equal names.
  */
 #include <errno.h>
 #include <stdint.h>
@@ -55,6 +57,14 @@ static int write_file(const char *path, File file)
     return fclose(stream) == 0 && written && rename(unfinished, path) == 0;
 }
 
+static int copied(const char *from, const char *to)
+{
+    File file = read_file(from);
+    int whole = file.bytes && write_file(to, file);
+    free(file.bytes);
+    return whole;
+}
+
 /* FNV-1a, over the bytes and then their number. */
 static uint64_t hashed(uint64_t hash, const void *bytes, size_t size)
 {
@@ -66,6 +76,16 @@ static uint64_t hashed(uint64_t hash, const void *bytes, size_t size)
         hash = (hash ^ (rest & 255)) * UINT64_C(1099511628211);
     }
     return hash;
+}
+
+/* The names of temporary directories made equal: what Python's tempfile puts behind a prefix. */
+static void make_equal(char *text)
+{
+    const char prefix[] = "/byoc_hw_";
+    for (char *at = text; (at = strstr(at, prefix)) != NULL;) {
+        at += sizeof prefix - 1;
+        memset(at, 'x', strnlen(at, 8));
+    }
 }
 
 static void in_cache(Path path, uint64_t hash, const char *extension)
@@ -94,9 +114,11 @@ static int find_object(Path path, uint64_t command, File dependencies)
     return found;
 }
 
-/* Runs the compiler, and says what it says; whether the cache may keep what it wrote. */
-static int compiled(char *arguments[], const char *said, int *status)
+/* How a run of the compiler ended, and what it said. */
+static int ran(char *arguments[], File *words)
 {
+    Path said;
+    in_cache(said, (uint64_t)getpid(), ".said");
     pid_t child = fork();
     if (child == 0) {
         if (freopen(said, "w", stderr)) {
@@ -107,11 +129,9 @@ static int compiled(char *arguments[], const char *said, int *status)
     int ended = 1;
     while (waitpid(child, &ended, 0) < 0 && errno == EINTR) {
     }
-    *status = WIFEXITED(ended) ? WEXITSTATUS(ended) : 1;
-    File words = read_file(said);
-    fwrite(words.bytes, 1, words.size, stderr);
+    *words = read_file(said);
     unlink(said);
-    return *status == 0 && words.size == 0;
+    return WIFEXITED(ended) ? WEXITSTATUS(ended) : 1;
 }
 
 static int has(char *arguments[], const char *wanted)
@@ -133,36 +153,44 @@ int main(int count, char *arguments[])
     }
     uint64_t command = hashed(UINT64_C(14695981039346656037), COMPILER, strlen(COMPILER));
     for (int index = 1; index < count; index++) {
-        command = hashed(command, arguments[index], strlen(arguments[index]));
+        char *argument = strdup(arguments[index]);
+        make_equal(argument);
+        command = hashed(command, argument, strlen(argument));
+        free(argument);
     }
-    Path said, rule, kept_rule, kept_object;
-    in_cache(said, (uint64_t)getpid(), ".said");
+    Path text, rule, kept_rule, by_contents, by_text;
+    in_cache(text, (uint64_t)getpid(), ".i");
     in_cache(rule, (uint64_t)getpid(), ".rule");
     in_cache(kept_rule, command, ".d");
-
-    int asked = has(arguments, "-MD"); /* for the rule, beside the object */
-    char *with_rule[count + 4];
-    if (asked) {
+    int asked = has(arguments, "-MD");
+    if (asked) { /* for the rule, beside the object */
         strcpy(rule, last[3]);
         strcpy(strrchr(rule, '.') ? strrchr(rule, '.') : rule, ".d");
     }
-    memcpy(with_rule, arguments, (size_t)(count - 4) * sizeof *arguments);
-    memcpy(with_rule + count - 4, (char *[]){"-MD", "-MF", rule}, 3 * sizeof *arguments);
-    memcpy(with_rule + count - 1, last, 5 * sizeof *arguments);
-
     File dependencies = read_file(kept_rule);
-    if (find_object(kept_object, command, dependencies)) {
-        File object = read_file(kept_object);
-        if (object.bytes && write_file(last[3], object) && (!asked || write_file(rule, dependencies))) {
-            return 0;
-        }
+    if (find_object(by_contents, command, dependencies) && copied(by_contents, last[3]) &&
+        (!asked || write_file(rule, dependencies))) {
+        return 0;
     }
-    int status = 1;
-    if (compiled(with_rule, said, &status)) {
-        dependencies = read_file(rule);
-        if (find_object(kept_object, command, dependencies) && write_file(kept_object, read_file(last[3]))) {
-            write_file(kept_rule, dependencies);
-        }
+    char *preprocess[count + 7];
+    memcpy(preprocess, arguments, (size_t)(count - 4) * sizeof *arguments);
+    char *to_text[] = {"-g0" /* which names the directory */, "-MD", "-MF", rule, "-MT", last[3], "-E", last[1], "-o", text};
+    memcpy(preprocess + count - 4, to_text, sizeof to_text);
+    preprocess[count + 6] = NULL;
+    File words;
+    int silent = ran(preprocess, &words) == 0 && words.size == 0, status = 0;
+    File preprocessed = read_file(text);
+    unlink(text);
+    make_equal(preprocessed.bytes ? preprocessed.bytes : "");
+    in_cache(by_text, hashed(command, preprocessed.bytes, preprocessed.size), ".t.o");
+    if (!silent || !copied(by_text, last[3])) {
+        status = ran(arguments, &words);
+        fwrite(words.bytes, 1, words.size, stderr);
+        silent = silent && status == 0 && words.size == 0 && copied(last[3], by_text);
+    }
+    dependencies = read_file(rule);
+    if (silent && find_object(by_contents, command, dependencies) && copied(last[3], by_contents)) {
+        write_file(kept_rule, dependencies);
     }
     if (!asked) {
         unlink(rule);

@@ -13,7 +13,8 @@ def compiled(tmp_path, monkeypatch):
     """Compiles a.c, which includes b.h; whether the compiler was run for it, and how it ended."""
     log = tmp_path / "log"
     compiler = tmp_path / "gcc"
-    compiler.write_text(f'#!/bin/sh\necho >> {log}\nexec {shutil.which("gcc")} "$@"\n')
+    count = f'case " $* " in *" -E "*) ;; *) echo >> {log} ;; esac'
+    compiler.write_text(f'#!/bin/sh\n{count}\nexec {shutil.which("gcc")} "$@"\n')
     compiler.chmod(0o755)
     (tmp_path / "cache").mkdir()
     program = cached(compiler, tmp_path / "cache")
@@ -60,8 +61,26 @@ def test_another_header_source_or_option_is_compiled_anew(tmp_path, compiled, ch
     assert (second / "a.o").read_bytes() == (second / "own.o").read_bytes()
 
 
+def test_a_header_of_which_nothing_else_is_used_changes_nothing(tmp_path, compiled):
+    first, second = sources(tmp_path / "first"), sources(tmp_path / "second")
+    (second / "b.h").write_text("#define C 2\n#define B 1\n")
+    (first / "b.h").write_text("#define C 1\n#define B 1\n")
+    assert [compiled(first, "-g")[0], compiled(second, "-g")[0]] == [1, 0]
+    assert (first / "a.o").read_bytes() == (second / "a.o").read_bytes()
+
+
+def test_temporary_directories_are_as_one(tmp_path, compiled):
+    """By the names that they have in options and in what the preprocessor gives."""
+    counts = []
+    for name in ("byoc_hw_abcdefgh", "byoc_hw_12345678", "another"):
+        place = sources(tmp_path / name)
+        (place / "a.c").write_text(f'#include "{place}/b.h"\nint a(void) {{ return B; }}\n')
+        counts.append(compiled(place, f"-I{place}")[0])
+    assert counts == [1, 0, 1]
+
+
 def test_a_header_that_includes_another_one_is_compiled_anew_with_either(tmp_path, compiled):
-    place = sources(tmp_path / "place", value='1\n#include "c.h"')
+    place = sources(tmp_path / "place", value='C\n#include "c.h"')
     (place / "c.h").write_text("#define C 1\n")
     assert compiled(place)[0] == 1
     (place / "c.h").write_text("#define C 2\n")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,20 +84,24 @@ def hal_test(
             chip = Soc((accelerator,), name="chip_of_one", events=events) if events else None
             (kit / "hwlib_sim_config.h").write_text(sim_config(accelerator, chip=chip), encoding="utf-8")
         require(compiler[0])
-        program = kit / "hal_test"
-        sources = sorted([*kit.glob("*.c"), *directory.glob("*.c")])
-        includes = [f"-I{kit}", f"-I{directory}"]
-        command: list[str | Path] = [
-            *compiler,
-            *_STRICT,
-            *split_words("cflags", cflags),
-            *includes,
-            *sources,
-            "-o",
-            program,
+        command = [*compiler, *_STRICT, *split_words("cflags", cflags), f"-I{kit}", f"-I{directory}"]
+        return HalReport(tuple(run_kit(_built(command, [kit, directory], kit), timeout)))
+
+
+def _built(command: list[str], sources: list[Path], directory: Path) -> Path:
+    """The program of all C files in some directories, which are compiled side by side."""
+    program, failed = directory / "hal_test", "the HAL does not build with the kit"
+    files = [file for place in sources for file in sorted(place.glob("*.c"))]
+    objects = [directory / f"{number}_{file.stem}.o" for number, file in enumerate(files)]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        runs = [
+            pool.submit(run_command, [*command, "-c", file, "-o", into], BUILD_TIMEOUT, failed)
+            for file, into in zip(files, objects, strict=True)
         ]
-        run_command(command, BUILD_TIMEOUT, "the HAL does not build with the kit")
-        return HalReport(tuple(run_kit(program, timeout)))
+        for run in runs:
+            run.result()
+    run_command([*command, *objects, "-o", program], BUILD_TIMEOUT, failed)
+    return program
 
 
 def write_kit(

@@ -47,6 +47,23 @@ def _in_order(table: tuple[Pattern, ...]) -> tuple[tuple[Pattern, Form], ...]:
     return forms_in_order(table, _operators)
 
 
+@functools.lru_cache(maxsize=1)
+def _required(table: tuple[Pattern, ...]) -> tuple[frozenset[str], ...]:
+    """The operators that each form requires. To look at a pattern of TVM takes long."""
+    return tuple(required_operators(form.pattern) for _, form in _in_order(table))
+
+
+def covered_operators() -> frozenset[str]:
+    """The operators of all forms."""
+    load_patterns()
+    return _covered(patterns())
+
+
+@functools.lru_cache(maxsize=1)
+def _covered(table: tuple[Pattern, ...]) -> frozenset[str]:
+    return frozenset(pattern_operator(call) for _, form in _in_order(table) for call in call_patterns(form.pattern))
+
+
 def _operators(form: Form) -> tuple[str, ...]:
     if not isinstance(form.pattern, dfp.DFPattern):
         raise PatternError(f"a form is a dataflow pattern of TVM: got {shown(form.pattern)}")
@@ -62,10 +79,11 @@ def entries(session: Session, function: relay.Function | None = None) -> list[En
     With a `function`, leaves out forms that cannot match in it: TVM traverses the function once per entry.
     """
     there = None if function is None else operator_names(function)
+    forms = ordered_forms()
     return [
         (f"{session.accelerator.name}.{pattern.name}", form.pattern, _check(pattern, form, session))
-        for pattern, form in ordered_forms()
-        if there is None or required_operators(form.pattern) <= there
+        for (pattern, form), required in zip(forms, _required(patterns()), strict=True)
+        if there is None or required <= there
     ]
 
 
