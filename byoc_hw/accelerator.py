@@ -29,17 +29,11 @@ from byoc_hw.integers import LARGEST_INT32, ceil_div
 from byoc_hw.library_calls import Library
 from byoc_hw.limits import DEFAULT_LIMITS, Check, Limits, Rule
 from byoc_hw.names import is_c_name
+from byoc_hw.numerics import NUMERICS
 from byoc_hw.program import ORDERED_TYPES
 from byoc_hw.tensor import Rounding
 
 KIB = 1024
-
-ROUNDINGS: Mapping[str, Rounding] = {"relay": "upward", "tflite": "tflite"}
-"""The numerics that a model can be compiled with, and the hardware rounding that each needs.
-
-"relay" is TVM's own golden semantics; with "tflite" offloaded layers follow TFLite's reference
-integer kernels.
-"""
 
 # ---------------------------------------------------------------- tuning
 
@@ -237,7 +231,7 @@ class Accelerator:
     """Instructions of that core in the HAL; `REGISTERS` for memory-mapped ones."""
 
     roundings: tuple[Rounding, ...] = ("upward",)
-    """How the hardware rounds when it scales, see `ROUNDINGS`."""
+    """How the hardware rounds when it scales, see `byoc_hw.numerics`."""
     shift_only: bool = False
     """Whether the array scales by powers of two alone: it has shifts and no multiplier."""
 
@@ -265,9 +259,9 @@ class Accelerator:
         check_host_cycles(prefix, self.host_cycles_per_instruction)
         check_type(f"{prefix} roundings", self.roundings, tuple, "a tuple of strings")
         if not self.roundings:
-            raise InvalidInput(f"{prefix} roundings has at least one of {', '.join(ROUNDINGS.values())}: got ()")
+            raise InvalidInput(f"{prefix} roundings has at least one of {', '.join(get_args(Rounding))}: got ()")
         for rounding in self.roundings:
-            check_one_of(f"{prefix} each of roundings", rounding, tuple(ROUNDINGS.values()))
+            check_one_of(f"{prefix} each of roundings", rounding, get_args(Rounding))
         check_type(f"{prefix} tuning", self.tuning, TuningSpace, "a TuningSpace")
         check_type(f"{prefix} library", self.library, Library | None, "a Library or None")
         check_type(f"{prefix} limits", self.limits, Mapping, "a mapping of layer kinds to Limits")
@@ -336,12 +330,13 @@ class Accelerator:
 
     def check_numerics(self, numerics: str) -> None:
         """Raise `InvalidInput` for numerics that do not exist, or whose rounding the hardware lacks."""
-        if not isinstance(numerics, str) or numerics not in ROUNDINGS:
-            raise InvalidInput(f"numerics is one of {', '.join(ROUNDINGS)}: got {numerics!r}")
-        if ROUNDINGS[numerics] not in self.roundings:
+        if not isinstance(numerics, str) or numerics not in NUMERICS:
+            raise InvalidInput(f"numerics is one of {', '.join(NUMERICS)}: got {numerics!r}")
+        lacking = next((one for one in NUMERICS[numerics] if one not in self.roundings), None)
+        if lacking is not None:
             raise InvalidInput(
                 f"accelerator {self.name} ({self.label}): numerics {numerics!r} needs the rounding "
-                f"{ROUNDINGS[numerics]!r}: its roundings are {', '.join(self.roundings) or 'none'}"
+                f"{lacking!r}: its roundings are {', '.join(self.roundings) or 'none'}"
             )
 
     def weight_width(self, layer: Weighted) -> int:

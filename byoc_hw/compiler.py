@@ -178,7 +178,8 @@ def partition_for_hwlib(
     `numerics` is the arithmetic of the model. "relay" is TVM's own, bit for bit. "tflite" is that of
     TFLite's reference integer kernels, for the results of TFLite itself; TVM's import of a TFLite
     model rounds differently. It holds for offloaded layers, and on the host for all that functions of
-    ours compute; operators that follow TVM's arithmetic all the same are marked in the report.
+    ours compute; operators that follow TVM's arithmetic all the same are marked in the report. "float" is
+    for Relax modules: the nearest to their float operators between dequantize and quantize.
 
     Raises `InvalidInput` for a module without `main` or one that is already partitioned, for a
     `mod_name` that is no C identifier, for numerics or options that do not exist, for numerics whose

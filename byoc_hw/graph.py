@@ -396,8 +396,8 @@ class Pool2d(BaseLayer):
     An average is the sum divided by the number of window elements (those inside the input, or all
     of them with `count_include_pad`), truncated towards zero; with TFLite's rounding it is rounded to
     the nearest integer, halves away from zero. With `rescaled` the average is then requantized from
-    ifm's quantization to ofm's; with TFLite's rounding the division is part of that scale, and nothing is
-    rounded before. A sum is requantized as well: less ifm's zero point, once, as TVM's requantize does.
+    ifm's quantization to ofm's; with TFLite's rounding, or `in_one`, the division is part of that scale, and nothing
+    is rounded before. A sum is requantized as well: less ifm's zero point, once, as TVM's requantize does.
     """
 
     kind: ClassVar[str] = "pool2d"
@@ -409,8 +409,14 @@ class Pool2d(BaseLayer):
     dilation: Pair = (1, 1)
     count_include_pad: bool = False
     rescaled: bool = False
+    in_one: bool = False
     act_min: int = -128
     act_max: int = 127
+
+    @property
+    def scales_sum(self) -> bool:
+        """Whether the array scales the sum of a window: for sums, and for means whose scale divides."""
+        return self.mode == "sum" or (self.rescaled and (self.in_one or self.rounding == "tflite"))
 
     @property
     def sum_bits(self) -> int:
@@ -419,7 +425,9 @@ class Pool2d(BaseLayer):
         window = 128 * count
         if self.mode == "sum" and self.rescaled:
             return _scaled_bits(window + 128, scale_ratio(self.ifm, self.ofm), self.rounding)
-        if self.rescaled and self.rounding == "tflite":
+        if self.scales_sum and self.in_one:
+            return _scaled_bits(255 * count, scale_ratio(self.ifm, self.ofm) / count, self.rounding)
+        if self.scales_sum:
             shifted = scale_ratio(self.ifm, self.ofm) / 2 ** (count.bit_length() - 1)
             return _scaled_bits(255 * count, shifted, self.rounding)
         return signed_bits(max(window, 255 * scale_ratio(self.ifm, self.ofm)) if self.rescaled else window)
@@ -432,7 +440,7 @@ class Pool2d(BaseLayer):
             yield "a maximum keeps its input's quantization", "rescaled"
         if self.mode == "sum" and not self.rescaled:
             yield "a sum is requantized", "not rescaled"
-        if self.rescaled and (self.mode == "sum" or self.rounding == "tflite") and any(self.padding):
+        if self.rescaled and self.scales_sum and any(self.padding):
             yield "a sum or mean has no padding", str(self.padding)
         if self.rescaled and None in (self.ifm.quantization, self.ofm.quantization):
             yield "a rescaled average or sum has quantized input and output", "no scale"

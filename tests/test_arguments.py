@@ -47,8 +47,8 @@ def test_refuses_what_is_no_module(function, mod):
         ({"deny": 5}, "deny is a list of names: got 5"),
         ({"deny": [5]}, "deny names operators of the model or composites .*: got 5"),
         ({"accelerator": "REFERENCE"}, "accelerator is an Accelerator or a Soc: got str"),
-        ({"numerics": 3}, "numerics is one of relay, tflite: got 3"),
-        ({"numerics": []}, r"numerics is one of relay, tflite: got \[\]"),
+        ({"numerics": 3}, "numerics is one of relay, tflite, float: got 3"),
+        ({"numerics": []}, r"numerics is one of relay, tflite, float: got \[\]"),
         ({"mod_name": 5}, "mod_name is a string: got 5"),
     ],
 )

@@ -11,7 +11,7 @@ PATTERNS = PACKAGE.parent / "patterns"
 ROOMS = ["quantization", "frontend", "params", "plan", "hwlib", "emit", "run", "report", "mesh"]
 FOR_ALL = {
     *("errors", "arguments", "schema", "whole_file", "integers", "names"),
-    *("tensor", "limits", "library_calls", "accelerator", "accelerator_file", "soc"),
+    *("tensor", "limits", "library_calls", "numerics", "accelerator", "accelerator_file", "soc"),
     *("graph", "graph_text", "ratios", "program", "version"),
     *("objective", "host_costs", "host_cost_table", "html_tables", "padding", "garbage"),
 }

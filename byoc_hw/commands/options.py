@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import byoc_hw
-from byoc_hw.accelerator import KIB, ROUNDINGS
+from byoc_hw.accelerator import KIB
 from byoc_hw.accelerator_file import FILES, load_accelerator
 from byoc_hw.compiler import OBJECTIVES
 from byoc_hw.errors import InvalidInput
 from byoc_hw.names import distinct
+from byoc_hw.numerics import NUMERICS
 from byoc_hw.program import mod_name_of
 from byoc_hw.soc import Hardware
 
@@ -84,9 +85,10 @@ def add_numerics(parser: argparse.ArgumentParser) -> None:
     """Add the arithmetic of what is offloaded, and what is not offloaded."""
     parser.add_argument(
         "--numerics",
-        choices=ROUNDINGS,
+        choices=NUMERICS,
         default="relay",
-        help="whose arithmetic offloaded layers follow: TVM's, or TFLite's reference kernels' (%(default)s)",
+        help="whose arithmetic offloaded layers follow: that of TVM's integers, of TFLite's reference kernels, or of "
+        "the floats of a Relax module (%(default)s)",
     )
     parser.add_argument(
         "--deny",

@@ -37,7 +37,6 @@ from byoc_hw.params.requantize import (
     mul_scale,
     pool_offset,
     pool_scale,
-    pool_sums,
     pool_zero_points,
     softmax_scale,
     subtrahend_number,
@@ -145,13 +144,13 @@ def _pool2d(layer: Pool2d) -> Fields:
         **_pair("kernel", layer.kernel),
         **_pair("stride", layer.strides),
         **_padding(layer.padding),
-        "mode": f"HWLIB_POOL_{'SUM' if pool_sums(layer) else layer.mode.upper()}",
+        "mode": f"HWLIB_POOL_{'SUM' if layer.scales_sum else layer.mode.upper()}",
         "count_include_pad": str(int(layer.count_include_pad)),
         "ifm_zero_point": str(before),
         "ofm_zero_point": str(after),
         "scale": _scale(pool_scale(layer)),
         **_clamp(layer),
-        **({"offset": str(pool_offset(layer))} if pool_sums(layer) else {}),
+        **({"offset": str(pool_offset(layer))} if layer.scales_sum else {}),
     }
 
 

@@ -13,7 +13,8 @@ from typing import TypeAlias
 from byoc_hw.errors import PatternError, Unsupported
 from byoc_hw.graph import Graph, Layer, Reshape, Weighted
 from byoc_hw.names import distinct
-from byoc_hw.tensor import Array, Quantization, Rounding, Tensor, least_bits
+from byoc_hw.numerics import in_numerics
+from byoc_hw.tensor import Array, Quantization, Tensor, least_bits
 
 Value: TypeAlias = Hashable
 
@@ -46,7 +47,7 @@ class RegionValues:
     described: Callable[[Value], str]
 
 
-def connected_graph(symbol: str, nodes: Iterable[LayerNode], values: RegionValues, rounding: Rounding) -> Graph:
+def connected_graph(symbol: str, nodes: Iterable[LayerNode], values: RegionValues, numerics: str) -> Graph:
     """The `Graph` of a region, named by its C symbol, from its nodes in order. `Unsupported` for a result that no
     layer computes."""
     kept, same = without_idle_reshapes(nodes)
@@ -54,7 +55,7 @@ def connected_graph(symbol: str, nodes: Iterable[LayerNode], values: RegionValue
     tensors = _tensors(values, named)
     layers: list[Layer] = []
     for node in named:
-        layers.extend(replace(layer, rounding=rounding) for layer in _connected(node, tensors))
+        layers.extend(in_numerics(layer, numerics) for layer in _connected(node, tensors))
     results = tuple(same.get(result, result) for result in values.results)
     for result in results:
         if result not in tensors:

@@ -23,7 +23,6 @@ from byoc_hw.params.requantize import (
     mul_scale,
     pool_offset,
     pool_scale,
-    pool_sums,
     pool_zero_points,
     softmax_scale,
     subtrahend_number,
@@ -240,12 +239,12 @@ def _pool2d(layer: Pool2d) -> dict[str, int]:
 
 def _sum(layer: Pool2d) -> dict[str, int]:
     """How a sum is scaled to its mean, which divides, or an average to the output. TFLite's average is not scaled."""
-    if not pool_sums(layer) and layer.rounding == "tflite":
+    if not layer.scales_sum and layer.rounding == "tflite":
         return dict.fromkeys(("is_sum", "offset", "multiplier", "exponent", "ofm_zero_point"), 0)
     scale, (before, after) = pool_scale(layer), pool_zero_points(layer)
     return {
-        "is_sum": int(pool_sums(layer)),
-        "offset": pool_offset(layer) if pool_sums(layer) else -before,
+        "is_sum": int(layer.scales_sum),
+        "offset": pool_offset(layer) if layer.scales_sum else -before,
         "multiplier": scale.multiplier,
         "exponent": _exponent(scale),
         "ofm_zero_point": after,

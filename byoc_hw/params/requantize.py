@@ -180,11 +180,6 @@ def softmax_scale(layer: Softmax) -> tuple[Scale, int]:
     return scale, -(reach >> scale.left)
 
 
-def pool_sums(layer: Pool2d) -> bool:
-    """Whether the array scales the sum of a window: for sums, and for TFLite's means, whose scale divides."""
-    return layer.mode == "sum" or (layer.rescaled and layer.rounding == "tflite")
-
-
 def pool_offset(layer: Pool2d) -> int:
     """What is added to a sum for the input's zero point: TVM's requantize of a sum subtracts it once."""
     elements = 1 if layer.mode == "sum" else layer.kernel[0] * layer.kernel[1]
@@ -195,9 +190,9 @@ def pool_scale(layer: Pool2d) -> Scale:
     """The scale from the average or sum to the output; the identity where the layer does not rescale."""
     if not layer.rescaled:
         return IDENTITY
-    if layer.rounding == "tflite" and layer.mode == "avg":
-        ratio = _scale(layer, layer.ifm) / _scale(layer, layer.ofm)
-        return mean_scale(scale_of_ratio(ratio), layer.kernel[0] * layer.kernel[1])
+    if layer.scales_sum and layer.mode == "avg":
+        ratio, count = _scale(layer, layer.ifm) / _scale(layer, layer.ofm), layer.kernel[0] * layer.kernel[1]
+        return scale_of_ratio(ratio / count) if layer.in_one else mean_scale(scale_of_ratio(ratio), count)
     return scale_of(_quantization(layer, layer.ifm).scale[0], _quantization(layer, layer.ofm).scale[0])
 
 

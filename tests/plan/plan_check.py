@@ -88,7 +88,7 @@ def check_descriptor(layer):
     if isinstance(layer, MatMul):
         assert astuple(requantize.matmul_scale(layer)) == plan_scales.matmul_scale(layer), layer.name
     if isinstance(layer, Pool2d):
-        offset = requantize.pool_offset(layer) if requantize.pool_sums(layer) else None
+        offset = requantize.pool_offset(layer) if layer.scales_sum else None
         found = astuple(requantize.pool_scale(layer)), *requantize.pool_zero_points(layer), offset
         assert found == plan_scales.pool_scale(layer), layer.name
     for tensor in (*layer.inputs, layer.ofm):

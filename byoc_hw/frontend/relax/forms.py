@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from tvm import relax
 
-from byoc_hw.accelerator import ROUNDINGS
 from byoc_hw.errors import Unsupported
 from byoc_hw.frontend.accelerators import by_name
 from byoc_hw.frontend.connect import with_least_bits
@@ -18,6 +17,7 @@ from byoc_hw.frontend.relax.qdq_forms import operator_of, operators_in
 from byoc_hw.frontend.relax.qdq_match import QdqMatch
 from byoc_hw.frontend.seam import FixedPoint
 from byoc_hw.graph import Layer
+from byoc_hw.numerics import in_numerics
 from byoc_hw.pattern import Form, NotALayer, Pattern, Recorder, Rejection, broken_rules, parsed, patterns
 from byoc_hw.soc import Hardware
 
@@ -90,7 +90,7 @@ def _check(pattern: Pattern, form: Form, job: QdqJob, context: Any) -> bool:
     else:
         if layer is None:
             return False
-        layer = replace(layer, rounding=ROUNDINGS[job.numerics])
+        layer = in_numerics(layer, job.numerics)
         rejection = rejection_of(pattern, found.sources, layer, job)
     if rejection is None:
         return True

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import tvm
 from tvm import relax
 
-from byoc_hw.accelerator import ROUNDINGS
 from byoc_hw.frontend.host_layers import HOST_FUNCTIONS, has_kernel
 from byoc_hw.frontend.relax.bindings import names_in, steps_of, with_steps
 from byoc_hw.frontend.relax.forms import QdqJob, composite_layer, fusions
@@ -19,7 +18,8 @@ from byoc_hw.frontend.relax.qdq_tables import with_host_tables
 from byoc_hw.frontend.relax.regions import composite_name, composites_in, external
 from byoc_hw.frontend.relax.versions import Literal, array_of, dtype_of, name_of, type_of
 from byoc_hw.frontend.seam import FixedPoint
-from byoc_hw.graph import Layer, Softmax
+from byoc_hw.graph import Add, Layer, Softmax
+from byoc_hw.numerics import in_numerics
 from byoc_hw.program import HostWork, KernelCall
 from byoc_hw.tensor import Array
 
@@ -53,7 +53,7 @@ def with_works(
     regions = {variable: variable.name_hint for variable in external(mod)}
     fused = _with_host_composites(mod, numerics)
     main, variable = host_moves_of_stored(fused["main"]), fused.get_global_var("main")
-    fused = with_host_tables(tvm.IRModule({**fused.functions, variable: main}), by)
+    fused = with_host_tables(tvm.IRModule({**fused.functions, variable: main}), numerics, by)
     works: dict[str, HostLayer] = {}
     called: dict[Any, str] = dict(regions)
     for number, (variable, function) in enumerate(_host_composites(fused).items()):
@@ -87,9 +87,11 @@ def _wanted(check: Callable[[Any], bool], name: str, numerics: str, context: Any
     parsed = composite_layer(composite, context.matched_expr, dict(context.matched_bindings.items()))
     if parsed is None:
         return False
-    if numerics == "relay" and isinstance(parsed[0], Softmax):
+    if numerics != "tflite" and isinstance(parsed[0], Softmax):
         return _is_integer_softmax(parsed[0])
-    return has_kernel(parsed[0])
+    if numerics == "float" and isinstance(parsed[0], Add):  # its floats are the result, and need no other rounding
+        return False
+    return has_kernel(in_numerics(parsed[0], numerics))
 
 
 def _is_integer_softmax(layer: Softmax) -> bool:
@@ -107,10 +109,10 @@ def _host_layer(composite: Any, numerics: str, kernel: Kernels) -> HostLayer:
     inner = dict(steps_of(composite))
     parsed = composite_layer(composite_name(composite), inner[composite.body.body], inner)
     assert parsed is not None, "the table has matched it"
-    layer, match = replace(parsed[0], rounding=ROUNDINGS[numerics]), parsed[1]
+    layer, match = in_numerics(parsed[0], numerics), parsed[1]
     places = {parameter: place for place, parameter in enumerate(composite.params)}
     inputs = tuple(array_of(one) if isinstance(one, Literal) else places[one] for one in match.inputs)
-    integer_softmax = numerics == "relay" and isinstance(layer, Softmax)
+    integer_softmax = numerics != "tflite" and isinstance(layer, Softmax)
     return HostLayer(layer, None if integer_softmax else kernel(layer), inputs)
 
 

@@ -60,8 +60,8 @@ def with_qdq_tables(mod: tvm.IRModule, job: QdqJob) -> tvm.IRModule:
     return _tabled(mod, accepted, made)
 
 
-def with_host_tables(mod: tvm.IRModule, by: FixedPoint) -> tvm.IRModule:
-    """A module with a table for each chain that has real values inside, as Relay's operators give it.
+def with_host_tables(mod: tvm.IRModule, numerics: str, by: FixedPoint) -> tvm.IRModule:
+    """A module with a table for each chain that has real values inside, as Relay's operators give it, or Relax's.
 
     What is of integers alone the host computes in the loop that it has anyway.
     """
@@ -70,7 +70,7 @@ def with_host_tables(mod: tvm.IRModule, by: FixedPoint) -> tvm.IRModule:
     def accepted(chain: QdqChain) -> bool:
         if chain.channels > 1 or not any(dtype_of(call).startswith("float") for call in chain.plain_calls):
             return False
-        tables = tables_of(chain, "relay", by)
+        tables = tables_of(chain, "relay" if numerics == "tflite" else numerics, by)
         if not isinstance(tables, str):
             made[chain.result] = tables
         return not isinstance(tables, str)

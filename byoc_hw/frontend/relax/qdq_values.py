@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from tvm import relax
 
-from byoc_hw.accelerator import ROUNDINGS
 from byoc_hw.frontend.relax.bindings import names_in, steps_of
 from byoc_hw.frontend.relax.forms import composite_layer
 from byoc_hw.frontend.relax.qdq_chains import QdqChain
@@ -40,6 +39,7 @@ from byoc_hw.frontend.tflite_kernels import (
     quantized_again,
 )
 from byoc_hw.graph import Add, Layer, Lookup, Mul
+from byoc_hw.numerics import in_numerics
 from byoc_hw.pattern import NotALayer
 from byoc_hw.tensor import Array, Pair, Quantization, Tensor
 
@@ -103,6 +103,8 @@ class _Tables:
         after = Quantization((float(np.float32(scale)),), (int(zero_point),))
         tree = self._tree(call.args[0], self.chain.values)
         bounds, inner = _limits(tree)
+        if self.numerics == "float":
+            return self._real(tree, after)
         if isinstance(inner, _Leaf):
             return self._rescaled(inner, bounds, after)
         if inner[0] in ("add", "subtract", "multiply") and all(isinstance(one, _Leaf) for one in inner[1:]):
@@ -129,7 +131,7 @@ class _Tables:
             return entries.view(layer.ofm.dtype).astype(np.int64)
         if not isinstance(layer, Add | Mul) or second is None:
             return None
-        return self.by.pairwise(replace(layer, rounding=ROUNDINGS[self.numerics]), first, second)
+        return self.by.pairwise(in_numerics(layer, self.numerics), first, second)
 
     def _pairwise(self, tree: _Tree, bounds: Pair | None, after: Quantization) -> Array | None:
         operator, first, second = tree
@@ -168,14 +170,14 @@ class _Tables:
         return _Leaf(id(source) if isinstance(source, Literal) else source, stored, of)
 
     def _real(self, tree: _Tree, after: Quantization) -> Array:
-        """As TVM computes it with Relay's operators."""
+        """As TVM computes it with Relay's operators; with numerics "float" rounded as its `quantize` of Relax does."""
         with np.errstate(all="ignore"):
             real = _computed(tree)
             wrong = np.isnan(real)
             if wrong.any():
                 raise NotALayer("values of all 256 inputs are numbers", "nan")
             units = _over(real, np.float32(after.scale[0])).astype(np.float64)
-        rounded = half_away(units) + after.zero_point[0]
+        rounded = (np.rint(units) if self.numerics == "float" else half_away(units)) + after.zero_point[0]
         return np.clip(rounded, -(1 << 31), (1 << 31) - 1).astype(np.int64)
 
     def _by_tflite(self, tree: _Tree, after: Quantization) -> Array | None:

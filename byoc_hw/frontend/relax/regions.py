@@ -9,7 +9,6 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from byoc_hw.accelerator import ROUNDINGS
 from byoc_hw.errors import Unsupported
 from byoc_hw.frontend.base_record import BaseRecord, fields_in
 from byoc_hw.frontend.connect import (
@@ -131,7 +130,7 @@ def region_graph(function: Any, symbol: str, numerics: str) -> Graph:
         parameter: Tensor(f"in{index}", extents_of(parameter), dtype_of(parameter))
         for index, parameter in enumerate(function.params)
     }
-    graph = connected_graph(symbol, nodes, RegionValues(inputs, results, _constant, str), ROUNDINGS[numerics])
+    graph = connected_graph(symbol, nodes, RegionValues(inputs, results, _constant, str), numerics)
     graph.verify()
     return graph
 

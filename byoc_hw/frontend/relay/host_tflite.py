@@ -8,12 +8,10 @@ compute them (`_is_exact`).
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import tvm
 from tvm import relay
 
-from byoc_hw.accelerator import ROUNDINGS
 from byoc_hw.frontend.host_layers import HOST_FUNCTIONS, has_kernel
 from byoc_hw.frontend.relay.compose import applied, called_with, rebuild_calls, with_main
 from byoc_hw.frontend.relay.host_bilinear import bilinear
@@ -25,6 +23,7 @@ from byoc_hw.frontend.relay.session import Session
 from byoc_hw.frontend.relay.sources import calls_outside_composites, operator_name, source_names
 from byoc_hw.frontend.relay.table import entries, parse_composite
 from byoc_hw.graph import Layer
+from byoc_hw.numerics import in_numerics
 from byoc_hw.program import Quantize
 
 # ---------------------------------------------------------------- the layers
@@ -74,7 +73,7 @@ def _layer(composite: relay.Function) -> tuple[Layer, Match]:
     parsed = parse_composite(str(composite.attrs["Composite"]).partition(".")[2], composite.body)
     assert parsed is not None, "the table has matched it"
     layer, match = parsed
-    return replace(layer, rounding=ROUNDINGS["tflite"]), match
+    return in_numerics(layer, "tflite"), match
 
 
 # ---------------------------------------------------------------- what is left

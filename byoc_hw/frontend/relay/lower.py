@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tvm import relay
 
-from byoc_hw.accelerator import ROUNDINGS
 from byoc_hw.errors import Unsupported
 from byoc_hw.frontend.connect import (
     LayerNode,
@@ -36,7 +35,7 @@ def lower_region(function: relay.Function, symbol: str, numerics: str = "relay")
         _described,
     )
     nodes = [_node(expr) for expr in calls_outside_composites(function)]
-    return connected_graph(symbol, nodes, values, ROUNDINGS[numerics])
+    return connected_graph(symbol, nodes, values, numerics)
 
 
 def layer_values(function: relay.Function) -> dict[str, relay.Expr]:

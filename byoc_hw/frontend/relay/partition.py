@@ -57,6 +57,8 @@ def partition(
     """Partition a Relay module: see `byoc_hw.partition_for_hwlib`."""
     deny = checked_arguments(deny, mod_name, accelerator, numerics)
     check_module(mod)
+    if numerics == "float":
+        raise InvalidInput("numerics 'float' is that of a Relax module's floats: Relay's operators are of integers")
     if record_of(mod) is not None or regions(mod):
         raise InvalidInput("the module is already partitioned: partition the original module instead")
     register(accelerator.name, backend)

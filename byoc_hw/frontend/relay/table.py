@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import tvm
@@ -12,7 +11,6 @@ from tvm import relay
 from tvm.relay import dataflow_pattern as dfp
 from tvm.relay.op.contrib.register import get_pattern_table, register_pattern_table
 
-from byoc_hw.accelerator import ROUNDINGS
 from byoc_hw.arguments import shown
 from byoc_hw.errors import InvalidInput, PatternError
 from byoc_hw.frontend.accelerators import by_name
@@ -23,6 +21,7 @@ from byoc_hw.frontend.relay.read import layout_of
 from byoc_hw.frontend.relay.session import Session
 from byoc_hw.frontend.relay.sources import operator_names
 from byoc_hw.graph import Layer
+from byoc_hw.numerics import in_numerics
 from byoc_hw.pattern import BrokenRule, Form, NotALayer, Pattern, Rejection, broken_rules, parsed, patterns
 from byoc_hw.soc import Hardware
 
@@ -108,7 +107,7 @@ def _check(pattern: Pattern, form: Form, session: Session) -> Callable[[relay.Ex
         else:
             if layer is None:
                 return False
-            layer = replace(layer, rounding=ROUNDINGS[session.numerics])
+            layer = in_numerics(layer, session.numerics)
             rejection = _rejection(pattern, found, layer, session)
         if rejection is None:
             return True

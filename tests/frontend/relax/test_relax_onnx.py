@@ -88,7 +88,7 @@ HOST = {
 def test_networks_are_offloaded_but_for_their_ends_and_softmax(name, dtype, tmp_path):
     path = NETWORKS[name](dtype=dtype, opset=19).save(tmp_path / "net.onnx")
     mod, params = byoc_hw.load(path)
-    partitioned = byoc_hw.partition_for_hwlib(mod, params, "m")
+    partitioned = byoc_hw.partition_for_hwlib(mod, params, "m", numerics="float")
     report = byoc_hw.explain(partitioned)
     kinds = [re.sub(r"^/|_\d+$", "", outcome.name) for outcome in report.host]
     assert kinds == HOST[name]
@@ -99,7 +99,7 @@ def test_networks_are_offloaded_but_for_their_ends_and_softmax(name, dtype, tmp_
     for found, wanted in zip(project.run(inputs).outputs, expected, strict=True):
         step = np.diff(np.unique(wanted)).min()
         assert np.abs(found - wanted).max() <= max(0.03 * np.ptp(wanted), 1.01 * step)
-    assert byoc_hw.validate(project, [inputs], partitioned, tolerance=4).ok
+    assert byoc_hw.validate(project, [inputs], partitioned).ok
 
 
 def whole_numbers(net, *values):
@@ -183,11 +183,11 @@ def test_what_the_importer_has_no_operator_for_is_imported_as_operators_that_mea
         assert np.allclose(found, wanted, atol=1e-6)
         assert np.ptp(wanted) > 0
     mod, params = byoc_hw.load(net.save(tmp_path / "net.onnx"))
-    partitioned = byoc_hw.partition_for_hwlib(mod, params, "m")
+    partitioned = byoc_hw.partition_for_hwlib(mod, params, "m", numerics="float")
     reasons = {one.near_miss for outcome in byoc_hw.explain(partitioned).host for one in outcome.rejections}
     assert reasons == {f"{end}: the accelerator has integers only" for end in REAL_ENDS}
     project = byoc_hw.build(partitioned, output_dir=tmp_path / "m")
-    assert byoc_hw.validate(project, [inputs], partitioned, tolerance=4).ok  # behind an addition, as in the networks
+    assert byoc_hw.validate(project, [inputs], partitioned).ok
 
 
 REAL_ENDS = ("quantize is of a real input", "dequantize is of a real output")
