@@ -31,8 +31,8 @@ def stored_program():
 
 
 def check(mod, params, images, results, directory):
-    """All but the ends is offloaded; results are torch's but for the rounding of one or two layers."""
-    partitioned = byoc_hw.partition_for_hwlib(mod, params, "m")
+    """All but the ends is offloaded; values are those of TVM's floats, and torch's but for the rounding of a few."""
+    partitioned = byoc_hw.partition_for_hwlib(mod, params, "m", numerics="float")
     (graph,) = region_graphs(partitioned).values()
     assert {layer.kind for layer in graph.layers} == KINDS
     project = byoc_hw.build(partitioned, output_dir=directory)
@@ -40,8 +40,9 @@ def check(mod, params, images, results, directory):
     found = np.stack([project.run([image]).outputs[0] for image in images])
     apart = np.abs(found - results)
     assert np.ptp(results) > 20 * step
-    assert apart.max() <= 3 * step
-    assert (apart < step / 2).mean() > 0.5
+    assert apart.max() <= 1.01 * step
+    assert (apart < step / 2).mean() > 0.9
+    assert byoc_hw.validate(project, [[image] for image in images], partitioned).ok
 
 
 def test_a_stored_program_is_offloaded_and_gives_torchs_results(tmp_path):
