@@ -26,7 +26,7 @@ import numpy as np
 from tables import models
 
 import byoc_hw
-from byoc_hw.accelerator import REFERENCE, ROUNDINGS
+from byoc_hw.accelerator import REFERENCE
 from byoc_hw.run.files import read_model
 from byoc_hw.run.hal_test import write_kit
 from byoc_hw.run.new_hal import new_hal
@@ -313,7 +313,7 @@ def projects(given: Sequence[Path], directory: Path) -> Iterator[Path]:
     """A project of each model in each of the numerics."""
     for path in models(given):
         mod, params = byoc_hw.load_tflite(path)
-        for numerics in ROUNDINGS:
+        for numerics in ("relay", "tflite"):
             partitioned = byoc_hw.partition_for_hwlib(mod, params, accelerator=REFERENCE, numerics=numerics)
             yield byoc_hw.build(partitioned, output_dir=directory / f"{path.stem}_{numerics}").directory
 

@@ -16,10 +16,10 @@ from tvm import relay
 
 import byoc_hw
 from byoc_hw import compiler
-from byoc_hw.accelerator import ROUNDINGS
 from byoc_hw.compiler import region_graphs
 from byoc_hw.graph import Layer, Reshape
 from byoc_hw.host_costs import OF_OURS
+from byoc_hw.numerics import in_numerics
 from byoc_hw.plan.planned import PlannedRegion
 from byoc_hw.plan.region import plan_region
 
@@ -233,7 +233,7 @@ def layer_of(sample: Sample, numerics: str) -> Layer | None:
         graphs = region_graphs(partitioned).values()
         layers = [layer for graph in graphs for layer in graph.layers if not isinstance(layer, Reshape)]
         if len(layers) == 1:
-            return replace(layers[0], rounding=ROUNDINGS[numerics])
+            return in_numerics(layers[0], numerics)
     return None
 
 
