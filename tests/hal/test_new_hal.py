@@ -13,6 +13,7 @@ import byoc_hw
 from byoc_hw.accelerator import REFERENCE, SMALL
 from byoc_hw.demo import heldout, model_path
 from byoc_hw.errors import InvalidInput, RunError
+from byoc_hw.frontend.installed import HAS_RELAX
 from byoc_hw.library_calls import Library
 from byoc_hw.limits import Limits
 from byoc_hw.run.hal_test import hal_test, write_kit
@@ -46,15 +47,15 @@ def test_a_model_for_a_larger_accelerator_does_not_compile(tmp_path):
 def test_digits_on_it_equal_the_simulators(tmp_path):
     new_hal(tmp_path / "hal")
     mod, params = byoc_hw.load_tflite(model_path())
-    project = byoc_hw.build(byoc_hw.partition_for_hwlib(mod, params), output_dir=tmp_path / "digits")
+    partitioned = byoc_hw.partition_for_hwlib(mod, params, numerics="float" if HAS_RELAX else "relay")
+    project = byoc_hw.build(partitioned, output_dir=tmp_path / "digits")
     images = [image[np.newaxis] for image in heldout().images[:10]]
     toolchain = byoc_hw.Toolchain(hal=tmp_path / "hal")
     on_the_simulator, on_the_hal = project.run_batch(images), project.run_batch(images, toolchain=toolchain)
     for simulated, plain in zip(on_the_simulator, on_the_hal, strict=True):
         np.testing.assert_array_equal(plain.outputs[0], simulated.outputs[0])
         assert plain.cycles is None
-    compared = byoc_hw.validate(project, images[0], byoc_hw.partition_for_hwlib(mod, params), toolchain=toolchain)
-    assert compared.ok
+    assert byoc_hw.validate(project, images[0], partitioned, toolchain=toolchain).ok
 
 
 LARGER = {
