@@ -419,6 +419,11 @@ class Pool2d(BaseLayer):
         return self.mode == "sum" or (self.rescaled and (self.in_one or self.rounding == "tflite"))
 
     @property
+    def divisor(self) -> int:
+        """What the scale of a sum divides by: the elements of the window for a mean, else 1."""
+        return self.kernel[0] * self.kernel[1] if self.scales_sum and self.mode == "avg" else 1
+
+    @property
     def sum_bits(self) -> int:
         """Bits, with the sign, of the largest sum of a window, and of what is scaled of it."""
         count = self.kernel[0] * self.kernel[1]

@@ -41,8 +41,7 @@ def ratios(layer: Layer) -> Iterator[float]:
         first, second, output = (np.float32(_scale(tensor)) for tensor in (*layer.inputs, layer.ofm))
         yield float(first * second / output) if twice else float(first * second) / float(output)
     elif isinstance(layer, Pool2d) and layer.rescaled:
-        divided = layer.kernel[0] * layer.kernel[1] if layer.scales_sum and layer.mode == "avg" else 1
-        yield _scale(layer.ifm) / _scale(layer.ofm) / divided
+        yield _scale(layer.ifm) / _scale(layer.ofm) / layer.divisor
 
 
 def _products(layer: Weighted | MatMul) -> Array:

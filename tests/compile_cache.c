@@ -174,7 +174,8 @@ int main(int count, char *arguments[])
     }
     char *preprocess[count + 7];
     memcpy(preprocess, arguments, (size_t)(count - 4) * sizeof *arguments);
-    char *to_text[] = {"-g0" /* which names the directory */, "-MD", "-MF", rule, "-MT", last[3], "-E", last[1], "-o", text};
+    char *to_text[] = {"-g0", /* else the text names the directory */
+                       "-MD", "-MF", rule, "-MT", last[3], "-E", last[1], "-o", text};
     memcpy(preprocess + count - 4, to_text, sizeof to_text);
     preprocess[count + 6] = NULL;
     File words;

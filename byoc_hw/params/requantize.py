@@ -182,8 +182,7 @@ def softmax_scale(layer: Softmax) -> tuple[Scale, int]:
 
 def pool_offset(layer: Pool2d) -> int:
     """What is added to a sum for the input's zero point: TVM's requantize of a sum subtracts it once."""
-    elements = 1 if layer.mode == "sum" else layer.kernel[0] * layer.kernel[1]
-    return -elements * zero_point(layer, layer.ifm)
+    return -layer.divisor * zero_point(layer, layer.ifm)
 
 
 def pool_scale(layer: Pool2d) -> Scale:
@@ -191,7 +190,7 @@ def pool_scale(layer: Pool2d) -> Scale:
     if not layer.rescaled:
         return IDENTITY
     if layer.scales_sum and layer.mode == "avg":
-        ratio, count = _scale(layer, layer.ifm) / _scale(layer, layer.ofm), layer.kernel[0] * layer.kernel[1]
+        ratio, count = _scale(layer, layer.ifm) / _scale(layer, layer.ofm), layer.divisor
         return scale_of_ratio(ratio / count) if layer.in_one else mean_scale(scale_of_ratio(ratio), count)
     return scale_of(_quantization(layer, layer.ifm).scale[0], _quantization(layer, layer.ofm).scale[0])
 

@@ -228,6 +228,10 @@ def test_the_table_of_tvm_partitions_without_us():
         ({"mod_name": "3d"}, "mod_name '3d': the first character is a letter or _: got '3'"),
         ({"mod_name": ""}, "mod_name has at least one character: got ''"),
         ({"numerics": "exact"}, "numerics is one of relay, tflite, float: got 'exact'"),
+        (
+            {"numerics": "float"},
+            "numerics 'float' is that of a Relax module's floats: Relay's operators are of integers",
+        ),
         ({"accelerator": "hwlib"}, "accelerator is an Accelerator or a Soc: got str"),
         ({"deny": ["qnn_konv2d"]}, "got 'qnn_konv2d'"),
         ({"usmp": True}, "options are accelerator, numerics, deny: got usmp"),

@@ -12,7 +12,7 @@ from byoc_hw.frontend.relay.match import anchor_of, call_patterns, near_miss, pa
 from byoc_hw.frontend.relay.qdq.operators import PRODUCTS
 from byoc_hw.frontend.relay.record import regions
 from byoc_hw.frontend.relay.sources import SourceOperator, calls_in_order, operator_name, source_names
-from byoc_hw.frontend.relay.table import covered_operators, ordered_forms
+from byoc_hw.frontend.relay.table import operators_of_forms, ordered_forms
 from byoc_hw.frontend.source_operators import Placed
 from byoc_hw.pattern import BrokenRule, Outcome, Recorder, Rejection
 
@@ -126,7 +126,7 @@ class _Reasons:
     def __init__(self, function: relay.Function, recorder: Recorder) -> None:
         self.recorder = recorder
         self.forms = ordered_forms()
-        self.covered = covered_operators()
+        self.covered = {name for _, operators in operators_of_forms() for name in operators}
         self.users: Mapping[relay.Expr, list[relay.Expr]] = users_of(function)
         self.calls: dict[str, list[relay.Call]] = {}
         for call in calls_in_order(function):

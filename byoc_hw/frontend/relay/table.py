@@ -46,21 +46,15 @@ def _in_order(table: tuple[Pattern, ...]) -> tuple[tuple[Pattern, Form], ...]:
     return forms_in_order(table, _operators)
 
 
-@functools.lru_cache(maxsize=1)
-def _required(table: tuple[Pattern, ...]) -> tuple[frozenset[str], ...]:
-    """The operators that each form requires. To look at a pattern of TVM takes long."""
-    return tuple(required_operators(form.pattern) for _, form in _in_order(table))
-
-
-def covered_operators() -> frozenset[str]:
-    """The operators of all forms."""
+def operators_of_forms() -> tuple[tuple[frozenset[str], tuple[str, ...]], ...]:
+    """Of each of the `ordered_forms` the operators that it requires, and all that it has."""
     load_patterns()
-    return _covered(patterns())
+    return _operators_by_form(patterns())
 
 
-@functools.lru_cache(maxsize=1)
-def _covered(table: tuple[Pattern, ...]) -> frozenset[str]:
-    return frozenset(pattern_operator(call) for _, form in _in_order(table) for call in call_patterns(form.pattern))
+@functools.lru_cache(maxsize=1)  # to look at a pattern of TVM takes long
+def _operators_by_form(table: tuple[Pattern, ...]) -> tuple[tuple[frozenset[str], tuple[str, ...]], ...]:
+    return tuple((required_operators(form.pattern), _operators(form)) for _, form in _in_order(table))
 
 
 def _operators(form: Form) -> tuple[str, ...]:
@@ -78,10 +72,9 @@ def entries(session: Session, function: relay.Function | None = None) -> list[En
     With a `function`, leaves out forms that cannot match in it: TVM traverses the function once per entry.
     """
     there = None if function is None else operator_names(function)
-    forms = ordered_forms()
     return [
         (f"{session.accelerator.name}.{pattern.name}", form.pattern, _check(pattern, form, session))
-        for (pattern, form), required in zip(forms, _required(patterns()), strict=True)
+        for (pattern, form), (required, _) in zip(ordered_forms(), operators_of_forms(), strict=True)
         if there is None or required <= there
     ]
 
