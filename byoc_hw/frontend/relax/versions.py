@@ -10,6 +10,7 @@ from typing import Any, TypeGuard
 import numpy as np
 import tvm
 from tvm import relax, s_tir, tirx
+from tvm.support import cc
 
 from byoc_hw.errors import Unsupported
 from byoc_hw.tensor import Array
@@ -22,6 +23,9 @@ tir = tirx
 
 blocks = s_tir
 """The form of low-level functions in which they are scheduled, with its passes."""
+
+create_shared = cc.create_shared
+"""Links a library: in `tvm.contrib` of older versions."""
 
 Literal = tvm.ir.GenericConst
 """A tensor that is a constant of a module: `relax.Constant` in older versions."""

@@ -33,6 +33,21 @@ def test_convolutions_are_exact(tmp_path):
     assert not found.unseen
 
 
+def test_without_a_linker_tvm_compiles_in_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr("byoc_hw.frontend.relax.reference._LINKER", "no-such-linker")
+    monkeypatch.setattr("byoc_hw.frontend.relax.reference.create_shared", None)
+    assert validated(module(convolution, (1, 8, 8, 8)), tmp_path / "m").ok
+
+
+def test_powers_are_those_of_the_c_library_optimized(tmp_path):
+    """LLVM puts a product in place of a square."""
+
+    def body(x):
+        return stored(relax.op.power(real(convolution(x), 0.05, -5), relax.const(2.0, "float32")), 0.02, 3)
+
+    assert validated(module(body, (1, 6, 6, 8)), tmp_path / "m").ok
+
+
 def test_layers_of_two_regions_are_compared(tmp_path):
     def body(x):
         return convolution(stored(relax.op.ceil(real(convolution(x), 0.05, -5)), 0.02, 3))
