@@ -1,4 +1,5 @@
-"""Waits for the import of another package: to register with TVM, who does not use TVM need not import it."""
+"""Waits for the import of another package: to register with TVM, who does not use TVM need not import it. And lets one
+wait that may never be used."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
+from importlib.util import LazyLoader, find_spec, module_from_spec
 from types import ModuleType
 
 
@@ -15,6 +17,18 @@ def when_imported(name: str, act: Callable[[], None]) -> None:
         act()
     else:
         sys.meta_path.insert(0, _Watch(name, act))
+
+
+def load_late(name: str) -> None:
+    """Have a module of a package that is installed loaded at the first look at what it holds."""
+    package, _, last = name.rpartition(".")
+    spec = find_spec(name) if find_spec(package) and name not in sys.modules else None
+    if spec is not None and spec.loader is not None:
+        spec.loader = LazyLoader(spec.loader)
+        module = module_from_spec(spec)
+        sys.modules[name] = module
+        setattr(sys.modules[package], last, module)
+        spec.loader.exec_module(module)
 
 
 class _Watch(MetaPathFinder):

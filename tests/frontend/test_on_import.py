@@ -19,3 +19,16 @@ print(len(byoc_hw.partition_for_hwlib(mod, params).functions) > 1)
 """
     done = subprocess.run([sys.executable, "-c", script, model_path()], capture_output=True, text=True, check=False)
     assert done.stdout == "True\n", done.stderr
+
+
+@pytest.mark.needs_relay
+def test_statistics_that_tvm_may_never_use_are_loaded_when_they_are():
+    script = """
+import sys
+import byoc_hw.frontend.relay.front_end
+print("scipy.stats._stats_py" in sys.modules)
+import scipy.stats
+print(float(scipy.stats.norm.cdf(0)), "scipy.stats._stats_py" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.stdout == "False\n0.5 True\n", done.stderr

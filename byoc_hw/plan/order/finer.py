@@ -48,7 +48,11 @@ def finer(work: OrderedWork, mapped: MappedGraph) -> OrderedWork:
     accelerator = mapped.accelerator
     start = in_better_order(work, accelerator)
     joint = joined(start, accelerator)
-    ways = (with_cuts(in_better_order(joint, accelerator), mapped), joined(with_cuts(start, mapped), accelerator))
+    cut = with_cuts(start, mapped)
+    ways = (
+        with_cuts(in_better_order(joint, accelerator), mapped),
+        joint if cut is start else joined(cut, accelerator),
+    )
     return min(ways, key=lambda one: (one.order.cycles, len(one.ops)))
 
 
