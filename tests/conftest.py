@@ -9,7 +9,7 @@ from pathlib import Path
 
 import compile_cache
 import pytest
-from front_ends import knows_tvm, left_out, needs_the_other
+from front_ends import knows_tvm, left_out, needs_relay, needs_the_other
 from hypothesis import settings
 
 from byoc_hw.frontend.installed import HAS_RELAY
@@ -52,26 +52,28 @@ def pytest_collection_finish():
 
 
 def pytest_addoption(parser):
-    both = {"action": "store_const", "dest": "knows_tvm"}
-    parser.addoption("--knows-tvm", const=True, help="leave out the files that are the same with another TVM", **both)
-    parser.addoption("--knows-no-tvm", const=False, help="only the files that are the same with another TVM", **both)
+    parser.addoption("--knows-tvm", action="store_true", help="leave out the files that are the same with another TVM")
+    parser.addoption("--needs-relay", action="store_true", help="only what Relax cannot run, and what is for both")
 
 
 def pytest_ignore_collect(collection_path, config):
     """Files that need Relay where TVM has Relax alone, or the other way round; and those that an option leaves out."""
     if collection_path.suffix != ".py":
         return None
-    wanted = config.getoption("knows_tvm")
-    left_to_another_run = wanted is not None and knows_tvm(collection_path) != wanted
+    left_to_another_run = config.getoption("knows_tvm") and not knows_tvm(collection_path)
     return left_to_another_run or needs_the_other(collection_path) or None
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
     """Tests that need Relay, in files that do not."""
     if not HAS_RELAY:
         for item in items:
             if item.get_closest_marker("needs_relay"):
                 item.add_marker(pytest.mark.skip(reason="needs Relay: this TVM has Relax alone"))
+    elif config.getoption("needs_relay"):
+        kept = [item for item in items if item.get_closest_marker("needs_relay") or needs_relay(item.path)]
+        config.hook.pytest_deselected(items=sorted(set(items) - set(kept), key=items.index))
+        items[:] = kept
 
 
 def pytest_report_header():

@@ -1,5 +1,5 @@
-"""Which test files need the TVM that is not there, and which know no TVM: by their imports, and those of the modules of
-the tests among them."""
+"""Which test files need one TVM or the other, and which know no TVM: by their imports, and those of the modules of the
+tests among them."""
 
 import ast
 import functools
@@ -9,10 +9,9 @@ from byoc_hw.frontend.installed import HAS_RELAX, HAS_RELAY
 
 TESTS = Path(__file__).parent
 BENCHMARKS = TESTS.parent / "benchmarks"
-_MISSING = (
-    *(() if HAS_RELAY else ("tvm.relay", "byoc_hw.frontend.relay", "tflite_runtime")),
-    *(() if HAS_RELAX else ("tvm.relax", "byoc_hw.frontend.relax")),
-)
+_OF_RELAY = ("tvm.relay", "byoc_hw.frontend.relay", "tflite_runtime")
+_OF_RELAX = ("tvm.relax", "byoc_hw.frontend.relax")
+_MISSING = (*(() if HAS_RELAY else _OF_RELAY), *(() if HAS_RELAX else _OF_RELAX))
 _KNOWING = (
     *("patterns", "tvm", "tflite"),
     *(f"byoc_hw.{name}" for name in ("__main__", "authoring", "commands", "compiler", "demo", "frontend")),
@@ -22,6 +21,8 @@ _KNOWING = (
 """The front ends, and what calls them."""
 _CALLING = ("test_fuzz", "test_notebooks")
 """Files that import what knows TVM where they need it, or in other processes."""
+_OF_BOTH = ("test_same_graphs",)
+"""Files with results that either TVM has to give."""
 
 
 @functools.cache
@@ -29,10 +30,20 @@ def _modules():
     return {path.stem: path for folder in (BENCHMARKS, TESTS) for path in folder.rglob("*.py")}
 
 
-@functools.cache
 def needs_the_other(path):
     """Whether a file cannot be imported with the TVM that is installed."""
-    return any(_is_in(name, _MISSING) for name in _imports(path)) or any(map(needs_the_other, _helpers(path)))
+    return _needs(path, _MISSING)
+
+
+def needs_relay(path):
+    """Whether a file is for Relay, or for both of them."""
+    return path.stem in _OF_BOTH or _needs(path, _OF_RELAY)
+
+
+@functools.cache
+def _needs(path, packages):
+    imports = any(_is_in(name, packages) for name in _imports(path))
+    return imports or any(_needs(helper, packages) for helper in _helpers(path))
 
 
 @functools.cache

@@ -58,6 +58,7 @@ FORMS = {
 }
 
 
+@pytest.mark.needs_relay  # with it comes the oracle
 @pytest.mark.parametrize(
     "form",
     [
@@ -66,7 +67,6 @@ FORMS = {
     ],
 )
 def test_lstm_equals_tflite_over_several_inferences(form, tmp_path):
-    pytest.importorskip("tflite_runtime", reason="the oracle: install the package tflite-runtime==2.14.0")
     rng = np.random.default_rng(len(form))
     path = lstm(rng, tmp_path / "lstm.tflite", **form)
     mod, params = byoc_hw.load_tflite(path)
