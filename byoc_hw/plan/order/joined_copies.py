@@ -18,7 +18,7 @@ from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
 from byoc_hw.plan.order.copies import Order, order
 from byoc_hw.plan.place.local import place_local
-from byoc_hw.plan.steps import ACTIVATIONS, FLASH, Address, Copy
+from byoc_hw.plan.steps import ACTIVATIONS, FLASH, WEIGHTS, Address, Copy
 from byoc_hw.plan.work.flash import FlashImage
 from byoc_hw.plan.work.halves import touches
 from byoc_hw.plan.work.merges import (
@@ -111,7 +111,8 @@ def _with_block(work: OrderedWork, pair: CopyPair, accelerator: Accelerator) -> 
     del ops[pair[1]]
     for old, offset in ((one.local["target"], 0), (other.local["target"], distance)):
         ops = [in_buffer(op, old, buffer, offset) for op in ops]
-    places = place_local(ops, accelerator)
+    stay = {place: offset for place, offset in work.places.items() if place.space != WEIGHTS}
+    places = stay | place_local(ops, accelerator, spaces=(WEIGHTS,))
     return OrderedWork(tuple(ops), flash, places, order(ops, places))
 
 

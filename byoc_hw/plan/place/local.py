@@ -39,8 +39,14 @@ def lifetimes(ops: Sequence[Op]) -> dict[int, dict[LocalBuffer, Lifetime]]:
     return found
 
 
-def place_local(ops: Sequence[Op], accelerator: Accelerator, *, exact: bool = False) -> dict[LocalBuffer, int]:
-    """The offset of each buffer. Raises `PlanError` where they do not fit.
+def place_local(
+    ops: Sequence[Op],
+    accelerator: Accelerator,
+    *,
+    exact: bool = False,
+    spaces: Sequence[int] = (ACTIVATIONS, WEIGHTS),
+) -> dict[LocalBuffer, int]:
+    """The offset of each buffer in these memories. Raises `PlanError` where they do not fit.
 
     With `exact`, an exact search runs where the heuristics find no place though there are enough bytes.
     """
@@ -48,7 +54,9 @@ def place_local(ops: Sequence[Op], accelerator: Accelerator, *, exact: bool = Fa
     names = {ACTIVATIONS: "activation", WEIGHTS: "weight"}
     unit = accelerator.buffer_alignment
     offsets: dict[LocalBuffer, int] = {}
-    for space, buffers in lifetimes(ops).items():
+    all_buffers = lifetimes(ops)
+    for space in spaces:
+        buffers = all_buffers[space]
         alive = list(buffers.values())
         size, needed = accelerator.whole_words(sizes[space]), largest_sum(alive)
         found = None

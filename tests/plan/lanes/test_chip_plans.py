@@ -6,6 +6,7 @@ from itertools import combinations, permutations
 import numpy as np
 import pytest
 from chip_machine import check_chip_plan
+from effort import examples
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from plan_chips import DLA, PAIR, TWINS, VECTOR, elements, with_library
@@ -94,7 +95,7 @@ def test_any_graph_with_orders_is_exact_on_any_chip(region):
 
 @pytest.mark.slow
 @given(ordered_regions(most=6))
-@settings(EXAMPLES, max_examples=10)
+@settings(EXAMPLES, max_examples=examples(8))
 def test_larger_graphs_with_orders_are_exact_on_any_chip(region):
     check_on_chip(*region)
 
@@ -108,14 +109,14 @@ def test_any_graph_is_exact_on_any_chip_in_the_cycles_foreseen(region):
 
 @pytest.mark.slow
 @given(chip_regions(most=9))
-@settings(EXAMPLES, max_examples=18)
+@settings(EXAMPLES, max_examples=examples(12))
 def test_larger_graphs_are_exact_on_any_chip(region):
     check_on_chip(*region)
 
 
 @pytest.mark.slow
 @given(chip_regions())
-@settings(EXAMPLES, max_examples=6)
+@settings(EXAMPLES, max_examples=examples(5))
 def test_a_chip_is_never_slower_than_with_fewer_accelerators(region):
     chip, graph = region
     cycles, every = plan_region(graph, chip).cycles, range(len(chip.accelerators))
