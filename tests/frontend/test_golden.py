@@ -44,7 +44,7 @@ def test_what_is_left_out_changes_no_value(expected):
 
 
 def test_without_a_linker_tvm_compiles_in_memory(expected, monkeypatch):
-    monkeypatch.setattr("byoc_hw.frontend.relay.golden._LINKER", "no-such-linker")
+    monkeypatch.setattr("byoc_hw.frontend.linked._LINKER", "no-such-linker")
     monkeypatch.setattr("byoc_hw.frontend.relay.golden.cc.create_shared", None)
     for found, other in zip(values(golden_executor(network())), expected, strict=True):
         np.testing.assert_array_equal(found, other)

@@ -4,22 +4,18 @@ Compiling takes longer than running, so what makes programs fast and does not ch
 optimization is one such thing, but where it puts a product or a root in place of a power. SimplifyExpr is another one,
 but where it puts `x` in place of `x + x` of bool, and so is what TVM does to products of float, where there are none.
 Constants are folded only where TVM cannot lower them, as it cannot a reshape of a scalar.
-
-TVM optimizes what it compiles in memory. An object that is linked and loaded is there in a third of the time.
 """
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import tvm
 from tvm import relay
 from tvm.contrib import cc, graph_executor
 
+from byoc_hw.frontend.linked import can_link, linked
 from byoc_hw.frontend.relay.host import golden_semantics, quiet
 from byoc_hw.frontend.relay.sources import operator_name
 from byoc_hw.tensor import Array
@@ -33,7 +29,6 @@ _LEFT_OUT = [
 ]
 _OF_FLOAT_PRODUCTS = ["FoldScaleAxis", "FlattenAtrousConv"]
 _PRODUCTS = ("nn.conv1d", "nn.conv2d", "nn.conv3d", "nn.dense", "nn.conv2d_transpose")
-_LINKER = "gcc"
 
 
 def golden_executor(mod: tvm.IRModule) -> Any:
@@ -41,7 +36,7 @@ def golden_executor(mod: tvm.IRModule) -> Any:
     called = _called(mod)
     target = _TARGET if "power" in called else f"{_TARGET} -opt-level=0"
     left_out = [*_LEFT_OUT, *([] if "bool" in called.get("add", ()) else _SIMPLIFYING)]
-    if not any("float32" in called.get(product, ()) for product in _PRODUCTS):
+    if not any(dtype.startswith("float") for product in _PRODUCTS for dtype in called.get(product, ())):
         left_out += _OF_FLOAT_PRODUCTS
     try:
         library = _built(mod, target, [*left_out, "FoldConstant"])
@@ -53,13 +48,9 @@ def golden_executor(mod: tvm.IRModule) -> Any:
 def _executor(library: Any) -> Any:
     """The executor of what TVM has compiled, linked and loaded where there is a linker and anything to link."""
     compiled = library.get_lib()
-    if shutil.which(_LINKER) is None or compiled.type_key != "llvm":
+    if not can_link() or compiled.type_key != "llvm":
         return graph_executor.GraphModule(library["default"](tvm.cpu()))
-    with tempfile.TemporaryDirectory(prefix="byoc_hw_") as directory:
-        objects, shared = (str(Path(directory) / name) for name in ("golden.o", "golden.so"))
-        compiled.save(objects)
-        cc.create_shared(shared, [objects], cc=_LINKER)
-        loaded = tvm.runtime.load_module(shared)
+    loaded = linked(compiled.save, cc.create_shared, tvm.runtime.load_module)
     executor = graph_executor.create(library.get_graph_json(), loaded, tvm.cpu())
     executor.set_input(**library.get_params())
     return executor

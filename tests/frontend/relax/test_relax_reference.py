@@ -34,7 +34,7 @@ def test_convolutions_are_exact(tmp_path):
 
 
 def test_without_a_linker_tvm_compiles_in_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr("byoc_hw.frontend.relax.reference._LINKER", "no-such-linker")
+    monkeypatch.setattr("byoc_hw.frontend.linked._LINKER", "no-such-linker")
     monkeypatch.setattr("byoc_hw.frontend.relax.reference.create_shared", None)
     assert validated(module(convolution, (1, 8, 8, 8)), tmp_path / "m").ok
 
