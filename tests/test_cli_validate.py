@@ -62,6 +62,7 @@ def test_tflite_numerics_are_compared_with_tflite(capsys):
 
 @needs_riscv32
 @pytest.mark.slow
+@pytest.mark.needs_relay
 def test_on_riscv32(project, capsys):
     assert validate("--project", project, "--random", 0, "--on", "riscv32") == 0
     assert "exact" in capsys.readouterr().out
