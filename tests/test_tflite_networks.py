@@ -61,9 +61,7 @@ def test_every_layer_and_output_is_tvms(path, name, dtype):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "dtype"), [key for key in ON_THE_HOST if key[1] == "int8" or key[0] in ("inception", "mobilenet")]
-)
+@pytest.mark.parametrize(("name", "dtype"), ON_THE_HOST)
 def test_every_layer_and_output_is_tflites(path, name, dtype):
     pytest.importorskip("tflite_runtime", reason="the oracle: install the package tflite-runtime==2.14.0")
     mod, params = byoc_hw.load_tflite(path)

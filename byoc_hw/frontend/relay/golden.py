@@ -17,7 +17,7 @@ from tvm.contrib import cc, graph_executor
 
 from byoc_hw.frontend.linked import can_link, linked
 from byoc_hw.frontend.relay.host import golden_semantics, quiet
-from byoc_hw.frontend.relay.sources import operator_name
+from byoc_hw.frontend.relay.sources import calls_in_order, operator_name
 from byoc_hw.tensor import Array
 
 # Plain `llvm` may default to another processor; with -mcpu, LLVM may fuse float operations.
@@ -64,14 +64,10 @@ def _built(mod: tvm.IRModule, target: str, left_out: Sequence[str]) -> Any:
 def _called(mod: tvm.IRModule) -> dict[str, set[str]]:
     """The operators that a module calls, each with the types of its results that are one tensor."""
     found: dict[str, set[str]] = {}
-
-    def visit(node: relay.Expr) -> None:
-        if isinstance(node, relay.Call):
-            types = found.setdefault(operator_name(node), set())
-            if isinstance(node.checked_type, relay.TensorType):
-                types.add(str(node.checked_type.dtype))
-
-    relay.analysis.post_order_visit(mod["main"].body, visit)
+    for call in calls_in_order(mod["main"]):
+        types = found.setdefault(operator_name(call), set())
+        if isinstance(call.checked_type, relay.TensorType):
+            types.add(str(call.checked_type.dtype))
     return found
 
 

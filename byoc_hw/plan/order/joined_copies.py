@@ -111,9 +111,16 @@ def _with_block(work: OrderedWork, pair: CopyPair, accelerator: Accelerator) -> 
     del ops[pair[1]]
     for old, offset in ((one.local["target"], 0), (other.local["target"], distance)):
         ops = [in_buffer(op, old, buffer, offset) for op in ops]
-    stay = {place: offset for place, offset in work.places.items() if place.space != WEIGHTS}
-    places = stay | place_local(ops, accelerator, spaces=(WEIGHTS,))
+    places = _placed_again(work.places, ops, WEIGHTS, accelerator)
     return OrderedWork(tuple(ops), flash, places, order(ops, places))
+
+
+def _placed_again(
+    places: dict[LocalBuffer, int], ops: Sequence[Op], space: int, accelerator: Accelerator
+) -> dict[LocalBuffer, int]:
+    """Places in the memory whose buffers have changed, and in the other one as they were."""
+    stay = {buffer: offset for buffer, offset in places.items() if buffer.space != space}
+    return stay | place_local(ops, accelerator, spaces=(space,))
 
 
 def from_flash(op: Op, moved: Callable[[int], int]) -> Op:
@@ -163,7 +170,7 @@ def _in_place(work: OrderedWork, pair: CopyPair, accelerator: Accelerator) -> Or
     ops = [op for op in work.ops if op is not other]
     for old in (first, second):
         ops = [in_buffer(op, old, buffer, 0) for op in ops]
-    places = place_local(ops, accelerator)
+    places = _placed_again(work.places, ops, ACTIVATIONS, accelerator)
     return replace(work, ops=tuple(ops), places=places, order=order(ops, places))
 
 
@@ -192,7 +199,7 @@ def _with_image(work: OrderedWork, pair: CopyPair, accelerator: Accelerator) -> 
     del ops[pair[1]]
     for old, at in ((one.local["target"], 0), (other.local["target"], offset)):
         ops = [in_buffer(op, old, fill.local["target"], at) for op in ops]
-    places = place_local(ops, accelerator)
+    places = _placed_again(work.places, ops, ACTIVATIONS, accelerator)
     return OrderedWork(tuple(ops), flash, places, order(ops, places))
 
 
