@@ -12,7 +12,7 @@ ROOMS = ["quantization", "frontend", "params", "plan", "hwlib", "emit", "run", "
 FOR_ALL = {
     *("errors", "arguments", "schema", "whole_file", "integers", "names"),
     *("tensor", "limits", "library_calls", "numerics", "accelerator", "accelerator_file", "soc"),
-    *("graph", "graph_text", "ratios", "program", "version"),
+    *("graph", "graph_digest", "graph_text", "ratios", "program", "version"),
     *("objective", "host_costs", "host_cost_table", "html_tables", "padding", "garbage"),
 }
 WIRING = {

@@ -19,7 +19,7 @@ from byoc_hw.plan.search.planner import best_layout, layer_by_layer, map_choices
 from byoc_hw.plan.search.single_layer import MOST_STEPS
 from byoc_hw.plan.stages import Layout, lay_out, written
 from byoc_hw.plan.steps import RegionPlan
-from byoc_hw.plan.tune.own_plan import own_layout
+from byoc_hw.plan.tune.own_plan import known_layout
 from byoc_hw.soc import Hardware, Soc
 
 
@@ -68,7 +68,7 @@ def lay_out_region(graph: Graph, accelerator: Accelerator, choices: Choices | No
         if accelerator.runs_whole(layer):
             raise PlanError(f"{layer.name}: {_NO_LANES.format(kind=layer.kind, accelerator=accelerator.name)}")
     if choices is None:
-        return own_layout(graph, accelerator)
+        return known_layout(graph, accelerator)
     return lay_out(map_choices(graph, accelerator, choices), choices, exact=True)
 
 

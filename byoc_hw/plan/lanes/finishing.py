@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
-from byoc_hw.errors import PlanError
-from byoc_hw.plan.bound.ways import least_alone
 from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.lanes.cut import PartCut, Region
 from byoc_hw.plan.lanes.every import FormOfLayers
@@ -21,7 +18,6 @@ from byoc_hw.plan.lanes.part_order import parts_in_better_order
 from byoc_hw.plan.lanes.price import PlanCosts, actions_of
 from byoc_hw.plan.lanes.profile import Option, profile_of
 from byoc_hw.plan.stages import Layout, lay_out
-from byoc_hw.plan.tune.own_plan import own_layout
 
 FINISHED = 400
 """The copies and jobs, about, of the plans that get addresses, for all prices: the best, and those that cost little
@@ -61,15 +57,9 @@ class Finishing:
         arranged = self._arranged([*(option.placed for option in moved), *copies])
         return min(map(self._cut_finely, arranged), key=lambda one: one.cost)
 
-    def as_one_part(self, most: float) -> list[FinishedPlan]:
-        """Everything as one part of the only accelerator, as it is planned there, where that may cost less than
-        `most`."""
-        (accelerator,) = self._chip.accelerators
-        parts: list[PlacedPart] = []
-        if self._costs.price.cycle * least_alone(self._region.graph.layers, accelerator) < most:
-            with suppress(PlanError):  # then the layers fit one by one
-                parts.append(part_of_all(self._region, 0, own_layout(self._region.graph, accelerator)))
-        return [self._cut_finely(one) for one in self._arranged(parts)] if parts else []
+    def as_one_part(self, part: PlacedPart) -> list[FinishedPlan]:
+        """All layers of a region that are one part, as other plans are finished."""
+        return [self._cut_finely(one) for one in self._arranged([part])]
 
     def _cut_finely(self, ordered: OrderedParts) -> FinishedPlan:
         """Parts with some copies and jobs cut, and what they cost together."""

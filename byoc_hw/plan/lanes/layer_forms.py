@@ -79,11 +79,13 @@ class Several:
 @dataclass
 class _Known:
     """A part, and its layouts that were asked for: by form, without packed rows and with them, and as they were asked
-    for, so many of each form, with packed rows or not, measured or not."""
+    for, so many of each form, with packed rows or not, measured or not. `least` has the cycles that it takes at least,
+    with packed rows or not."""
 
     part: OrientedPart | None
     options: tuple[list[Option], list[Option]] = field(default_factory=lambda: ([], []))
     asked: dict[tuple[int | None, bool, bool], list[Option]] = field(default_factory=dict)
+    least: dict[bool, tuple[int, float]] = field(default_factory=dict)
 
     @cached_property
     def packed(self) -> list[MappedGraph]:
@@ -207,11 +209,14 @@ class LayerForms:
 
     def least(self, cut: PartCut) -> tuple[int, float]:
         """Cycles that the jobs and the copies of weights of a part take at least, in any layout."""
-        jobs = min((form.array_cycles for form in self._forms(cut)), default=0)
-        part, accelerator = self._known_of(cut).part, self._chip.accelerators[cut.lane]
-        if part is None or part.mapped.whole:
-            return jobs, 0
-        return jobs, sum(map(weight_bytes, part.mapped.graph.layers)) / accelerator.dma_width
+        known = self._known_of(cut)
+        if self.packs not in known.least:
+            jobs, copies = min((form.array_cycles for form in self._forms(cut)), default=0), 0.0
+            if known.part is not None and not known.part.mapped.whole:
+                weights = sum(map(weight_bytes, known.part.mapped.graph.layers))
+                copies = weights / self._chip.accelerators[cut.lane].dma_width
+            known.least[self.packs] = jobs, copies
+        return known.least[self.packs]
 
     def _known_of(self, cut: PartCut) -> _Known:
         if cut not in self._known:

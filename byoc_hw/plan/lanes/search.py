@@ -9,19 +9,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property
+from math import inf
 
 from byoc_hw.errors import PlanError
 from byoc_hw.plan.lanes.beam import Beam, plain_plans
 from byoc_hw.plan.lanes.changes import Improvement
 from byoc_hw.plan.lanes.cut import Region
 from byoc_hw.plan.lanes.every import EveryPlan, FormOfLayers
-from byoc_hw.plan.lanes.finishing import FINISHED, FinishedPlan, Finishing
-from byoc_hw.plan.lanes.joint import OrderedParts, ordered_parts
+from byoc_hw.plan.lanes.finishing import FINISHED, FinishedPlan, Finishing, part_of_all
+from byoc_hw.plan.lanes.joint import OrderedParts, PlacedPart, ordered_parts
 from byoc_hw.plan.lanes.layer_forms import LayerForms, Several
 from byoc_hw.plan.lanes.parts_in_runs import is_tight
 from byoc_hw.plan.lanes.price import PlanCosts, Price, actions_of
 from byoc_hw.plan.lanes.sharing import LayerCosts
 from byoc_hw.plan.lanes.together import Together
+from byoc_hw.plan.tune.own_plan import known_layout
 from byoc_hw.soc import Soc
 
 _PACKED_FIRST = 12
@@ -48,17 +51,23 @@ _FINISHED_WITHIN = 1.2
 """What a plan that gets addresses costs at most, of the best one."""
 
 
+_FAR = 1.1
+"""Parts of a single accelerator are searched where everything as one part takes less than so many times the cycles that
+are to be beaten."""
+
+
 def best_parts(
-    region: Region, chip: Soc, costs: LayerCosts, prices: Sequence[Price], several: Several
+    region: Region, chip: Soc, costs: LayerCosts, prices: Sequence[Price], several: Several, known: float = inf
 ) -> list[OrderedParts]:
-    """The parts of the best plan that was found for each price, in a possible order. The search is one of `several`."""
+    """The parts of the best plan that was found for each price, in a possible order. The search is one of `several`,
+    and is for plans that take fewer cycles than are `known`."""
     whole = any(one.library for one in chip.accelerators)  # libraries take tensors as the model has them
     for swap in (False,) if whole else (True, False):
         ways = (False, True) if chip.shared else (False,)
         forms = (LayerForms(region, chip, costs, swap, in_place, several) for in_place in ways)
         searches = [_Search(one, costs, several.count) for one in forms]
         most = FINISHED // len(prices)
-        found = [[plan for one in searches for plan in one.finished(price, most)] for price in prices]
+        found = [[plan for one in searches for plan in one.finished(price, most, known)] for price in prices]
         if any(found):
             return [min(plans, key=lambda one: one.cost).ordered for plans in found if plans]
     if all(one.library for one in chip.accelerators):  # nothing else can stop them
@@ -69,12 +78,18 @@ def best_parts(
 
 
 def parts_on(
-    region: Region, chip: Soc, lanes: Sequence[int], costs: LayerCosts, prices: Sequence[Price], several: Several
+    region: Region,
+    chip: Soc,
+    lanes: Sequence[int],
+    costs: LayerCosts,
+    prices: Sequence[Price],
+    several: Several,
+    known: float,
 ) -> list[OrderedParts]:
     """As `best_parts`, on some accelerators as if the chip had no other; none where a layer has no plan there."""
     mine = [{at: cost[lane] for at, lane in enumerate(lanes) if lane in cost} for cost in costs]
     with suppress(PlanError):
-        found = best_parts(region, chip.only(lanes), mine, prices, several)
+        found = best_parts(region, chip.only(lanes), mine, prices, several, known)
         moved = ([[part.on(lanes[part.lane]) for part in some] for some in (one.parts, one.uncut)] for one in found)
         return [replace(ordered_parts(parts, chip), uncut=uncut) for parts, uncut in moved]
     return []
@@ -86,15 +101,25 @@ class _Search:
     def __init__(self, forms: LayerForms, costs: LayerCosts, share: int) -> None:
         self._forms, self._cost, self._share, self._together = forms, costs, share, Together()
 
-    def finished(self, price: Price, most: int) -> list[FinishedPlan]:
+    def finished(self, price: Price, most: int, known: float) -> list[FinishedPlan]:
         """The best plan that was found, others with at most so many copies and jobs that cost little more, and all
-        layers as one part of the only accelerator. None if there is none."""
+        layers as one part of the only accelerator, or this one alone where it is far from the `known` cycles. None if
+        there is none."""
         costs = PlanCosts(price, self._together)
         finishing = Finishing(self._forms.oriented, costs)
-        plans = [finishing.finished(plan) for plan in self._promising_plans(costs, most)]
-        if self._forms.lanes == 1:
-            plans += finishing.as_one_part(min((one.cost for one in plans), default=float("inf")))
-        return plans
+        whole = [one for part in self._whole for one in finishing.as_one_part(part)]
+        if whole and min(one.ordered.order.cycles for one in whole) >= _FAR * known:
+            return whole
+        return [*(finishing.finished(plan) for plan in self._promising_plans(costs, most)), *whole]
+
+    @cached_property
+    def _whole(self) -> list[PlacedPart]:
+        """All layers as one part of the only accelerator, as they are planned there, if they can be."""
+        region, accelerators = self._forms.oriented.region, self._forms.oriented.chip.accelerators
+        if len(accelerators) == 1:
+            with suppress(PlanError):  # then the layers fit one by one
+                return [part_of_all(region, 0, known_layout(region.graph, *accelerators))]
+        return []
 
     def _promising_plans(self, costs: PlanCosts, most: int) -> list[list[FormOfLayers]]:
         """The best plan, and others on the way to it that cost little more, with about so many copies and jobs in all:

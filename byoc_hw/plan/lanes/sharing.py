@@ -5,6 +5,7 @@ Shares are by what keeps each accelerator busy, its array or its DMA, in whole u
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, chain, islice, pairwise
@@ -118,8 +119,8 @@ def _first_done(speeds: Sequence[float], units: Sequence[int], extent: int) -> t
     steps = [1 / (speed * count) for speed, count in zip(speeds, counts, strict=True)]  # the time of a unit
 
     def borders(end: float) -> tuple[int, ...]:
-        shares = (int(end / step + _ROUNDING) * unit for step, unit in zip(steps, units, strict=True))
+        shares = [int(end / step + _ROUNDING) * unit for step, unit in zip(steps, units, strict=True)]
         return 0, *(min(border, extent) for border in accumulate(shares))
 
     ends = sorted(step * many for step, count in zip(steps, counts, strict=True) for many in range(1, count + 1))
-    return next(found for end in ends if (found := borders(end))[-1] == extent)
+    return borders(ends[bisect_left(ends, extent, key=lambda end: borders(end)[-1])])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from math import inf
@@ -9,6 +10,7 @@ from math import inf
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Concat, Graph, Slice, Whole
+from byoc_hw.graph_digest import graph_digest
 from byoc_hw.plan.array.mapped import MappedGraph, map_graph
 from byoc_hw.plan.bound.prices import known_bound
 from byoc_hw.plan.choices import Choices
@@ -22,6 +24,26 @@ from byoc_hw.plan.tune.layers_alone import LayersAlone, or_one_by_one, plainer_a
 from byoc_hw.plan.tune.near_choices import near_groups
 from byoc_hw.plan.tune.nearby import NEAR
 from byoc_hw.plan.tune.space import SearchSpace
+
+_REMEMBERED = 256
+"""The most regions of which choices are remembered."""
+
+_lock = threading.Lock()
+_choices: dict[tuple[bytes, Accelerator], Choices] = {}
+
+
+def known_layout(graph: Graph, accelerator: Accelerator) -> Layout:
+    """As `own_layout`, searched once for regions that are equal but for their names: a program asks for a region's
+    plan to build, to explain and to tune it."""
+    key = graph_digest(graph), accelerator
+    if known := _choices.get(key):
+        return lay_out(map_choices(graph, accelerator, known), known)
+    found = own_layout(graph, accelerator)
+    with _lock:
+        _choices[key] = found.choices
+        if len(_choices) > _REMEMBERED:
+            del _choices[next(iter(_choices))]
+    return found
 
 
 def own_layout(graph: Graph, accelerator: Accelerator) -> Layout:

@@ -26,7 +26,7 @@ from byoc_hw.plan.search.within import Room
 from byoc_hw.plan.stages import lay_out
 from byoc_hw.plan.steps import SCRATCH
 from byoc_hw.plan.tune.moves import step
-from byoc_hw.plan.tune.own_plan import own_layout
+from byoc_hw.plan.tune.own_plan import known_layout
 from byoc_hw.plan.tune.space import SearchSpace
 from byoc_hw.tensor import Tensor
 
@@ -223,7 +223,7 @@ class _Search:
         self.score = partial(evaluated, packed(graph, accelerator, room))
         self.map = map if executor is None else executor.map
         fitting = None if room is None else room.choices
-        own = own_layout(graph, accelerator).choices if fitting is None else fitting
+        own = known_layout(graph, accelerator).choices if fitting is None else fitting
         start = self.space.canonical(own)
         before, score = self.score(own), self.score(start)
         if before is None or score is None:
