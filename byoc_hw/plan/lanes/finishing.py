@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 
 from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.lanes.cut import PartCut, Region
@@ -25,6 +26,11 @@ more."""
 
 _ORDERED = 40_000
 """The most copies and jobs that are scheduled in other orders of the parts."""
+
+
+_CUT_SAVES = 1.15
+"""Copies and jobs are cut of plans that cost less than so many times as much as the best one so far: cuts save hardly
+ever more than that."""
 
 
 @dataclass(frozen=True)
@@ -49,24 +55,34 @@ class Finishing:
         self._oriented, self._costs = oriented, costs
         self._region, self._chip = oriented.region, oriented.chip
 
-    def finished(self, plan: Sequence[FormOfLayers]) -> FinishedPlan:
-        """A plan with its parts in the best order, their addresses, and some copies and jobs cut."""
+    def finished(self, plan: Sequence[FormOfLayers], least: float) -> FinishedPlan:
+        """A plan with its parts in the best order, their addresses, and some copies and jobs cut, unless it is far from
+        the `least` cost so far."""
         most = _ORDERED // max(actions_of(plan), 1)
         moved = parts_in_better_order([option for form in plan for option in form], self._costs.together.cycles, most)
         copies = (PlacedPart(one, lay_out(one.mapped, Choices((), (), ()))) for one in self._oriented.copies())
-        arranged = self._arranged([*(option.placed for option in moved), *copies])
-        return min(map(self._cut_finely, arranged), key=lambda one: one.cost)
+        return self._best([*(option.placed for option in moved), *copies], least)
 
-    def as_one_part(self, part: PlacedPart) -> list[FinishedPlan]:
-        """All layers of a region that are one part, as other plans are finished."""
-        return [self._cut_finely(one) for one in self._arranged([part])]
+    def as_one_part(self, part: PlacedPart) -> FinishedPlan:
+        """All layers of a region as one part, as other plans are finished."""
+        return self._best([part], inf)
 
-    def _cut_finely(self, ordered: OrderedParts) -> FinishedPlan:
-        """Parts with some copies and jobs cut, and what they cost together."""
+    def _best(self, parts: Sequence[PlacedPart], least: float) -> FinishedPlan:
+        arranged = (self._priced(one) for one in self._arranged(parts))
+        found = (self._cut_finely(one) if one.cost < _CUT_SAVES * least else one for one in arranged)
+        return min(found, key=lambda one: one.cost)
+
+    def _cut_finely(self, plan: FinishedPlan) -> FinishedPlan:
+        """A plan with some copies and jobs cut."""
         price = self._costs.price
-        finer = parts_cut_finely(ordered, self._chip, price.action / price.cycle)
-        profiles = (Option(one.part, profile_of(one.layout, pieces=False)) for one in finer.parts)
-        return FinishedPlan(finer, sum(map(price.of, profiles)) + price.cycle * finer.order.cycles)
+        finer = parts_cut_finely(plan.ordered, self._chip, price.action / price.cycle)
+        return plan if finer is plan.ordered else self._priced(finer)
+
+    def _priced(self, ordered: OrderedParts) -> FinishedPlan:
+        """Parts, and what they cost together."""
+        price = self._costs.price
+        profiles = (Option(one.part, profile_of(one.layout, pieces=False)) for one in ordered.parts)
+        return FinishedPlan(ordered, sum(map(price.of, profiles)) + price.cycle * ordered.order.cycles)
 
     def _arranged(self, parts: Sequence[PlacedPart]) -> list[OrderedParts]:
         """Parts with their addresses, and shares that stay in local memory if any do; of few copies and jobs also

@@ -107,10 +107,12 @@ class _Search:
         there is none."""
         costs = PlanCosts(price, self._together)
         finishing = Finishing(self._forms.oriented, costs)
-        whole = [one for part in self._whole for one in finishing.as_one_part(part)]
-        if whole and min(one.ordered.order.cycles for one in whole) >= _FAR * known:
-            return whole
-        return [*(finishing.finished(plan) for plan in self._promising_plans(costs, most)), *whole]
+        plans = [finishing.as_one_part(part) for part in self._whole]
+        if any(one.ordered.order.cycles >= _FAR * known for one in plans):
+            return plans
+        for plan in self._promising_plans(costs, most):
+            plans.append(finishing.finished(plan, min((one.cost for one in plans), default=inf)))
+        return plans
 
     @cached_property
     def _whole(self) -> list[PlacedPart]:

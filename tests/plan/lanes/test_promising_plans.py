@@ -26,11 +26,11 @@ def branches():
 def finished_plans(monkeypatch):
     """The cost and the cycles of each plan that gets addresses, by search."""
     monkeypatch.setattr(planner, "_FAR", 100)  # choices of parts stay
-    monkeypatch.setattr(Finishing, "as_one_part", lambda *_: [])
+    monkeypatch.setattr(search._Search, "_whole", [])
     found, finished = {}, Finishing.finished
 
-    def noted(self, plan):
-        one = finished(self, plan)
+    def noted(self, plan, least):
+        one = finished(self, plan, least)
         found.setdefault(self, []).append((one.cost, one.ordered.order.cycles))
         return one
 
