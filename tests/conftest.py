@@ -52,28 +52,28 @@ def pytest_collection_finish():
 
 
 def pytest_addoption(parser):
-    parser.addoption("--knows-tvm", action="store_true", help="leave out the files that are the same with another TVM")
+    parser.addoption("--knows-tvm", action="store_true", help="no quick tests that are the same with another TVM")
     parser.addoption("--needs-relay", action="store_true", help="only what Relax cannot run, and what is for both")
 
 
-def pytest_ignore_collect(collection_path, config):
-    """Files that need Relay where TVM has Relax alone, or the other way round; and those that an option leaves out."""
-    if collection_path.suffix != ".py":
-        return None
-    left_to_another_run = config.getoption("knows_tvm") and not knows_tvm(collection_path)
-    return left_to_another_run or needs_the_other(collection_path) or None
+def pytest_ignore_collect(collection_path):
+    """Files that need Relay where TVM has Relax alone, or the other way round."""
+    return (collection_path.suffix == ".py" and needs_the_other(collection_path)) or None
 
 
 def pytest_collection_modifyitems(config, items):
-    """Tests that need Relay, in files that do not."""
+    """Tests that need Relay, in files that do not; and those that an option leaves to another run."""
     if not HAS_RELAY:
         for item in items:
             if item.get_closest_marker("needs_relay"):
                 item.add_marker(pytest.mark.skip(reason="needs Relay: this TVM has Relax alone"))
-    elif config.getoption("needs_relay"):
-        kept = [item for item in items if item.get_closest_marker("needs_relay") or needs_relay(item.path)]
-        config.hook.pytest_deselected(items=list(set(items) - set(kept)))
-        items[:] = kept
+    kept = items[:]
+    if config.getoption("needs_relay"):
+        kept = [item for item in kept if item.get_closest_marker("needs_relay") or needs_relay(item.path)]
+    if config.getoption("knows_tvm"):
+        kept = [item for item in kept if item.get_closest_marker("slow") or knows_tvm(item.path)]
+    config.hook.pytest_deselected(items=list(set(items) - set(kept)))
+    items[:] = kept
 
 
 def pytest_report_header():

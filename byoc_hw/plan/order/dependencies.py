@@ -120,4 +120,7 @@ def _without_own(found: Sequence[set[int]], arrays: Sequence[int | None]) -> Ite
         if array is not None:
             jobs.setdefault(array, {-1}).add(index)
     for index, (before, array) in enumerate(zip(found, arrays, strict=True)):
-        yield before - ({-1, index} if array is None else jobs[array])
+        if array is None:
+            before.discard(-1)
+            before.discard(index)
+        yield before if array is None else before - jobs[array]
