@@ -18,6 +18,7 @@ import tvm
 from tvm_ffi import structural
 
 from byoc_hw.errors import Unsupported
+from byoc_hw.frontend.powers import power
 from byoc_hw.frontend.relax.narrow_integers import with_own_bits
 from byoc_hw.frontend.relax.versions import blocks, tir
 from byoc_hw.names import distinct
@@ -32,6 +33,11 @@ acos acosh asin asinh atan atan2 atanh ceil cos cosh erf exp exp2 fabs floor fmo
 round sin sinh sqrt tan tanh trunc
 """
 _LIBRARY = ("exp2", "fabs", "trunc")
+_FORMULAS = {
+    "tanh": "llvm.FLowerIntrinsic",
+    **dict.fromkeys(("tan", "atanh", "asin", "acos", "exp10"), "llvm.FLegalize"),
+}
+"""Functions that TVM's llvm build computes by a formula, with the attribute that has it."""
 _MATH = frozenset(_MATH_TEXT.split())
 _TAKEN = frozenset([*_MATH, *(f"{name}f" for name in _MATH), "bool", "restrict", "inline", "memcpy", "memset"])
 """Names that a parameter must not have, beside the keywords that TVM knows."""
@@ -161,8 +167,9 @@ class _Literals:
             of = tvm.ir.PointerType(tvm.ir.PrimType(str(buffer.dtype)))
             pointers.append(tir.Var(name, of))
             declared.append(tir.DeclBuffer(buffer, data=pointers[-1]))
+        body = structural.structural_map(function.body, [(tvm.ir.Call, _as_llvm_has_it)], order="post")
         rules = [(tir.FloatImm, self._marked), (tvm.ir.Call, _of_the_library)]
-        body = structural.structural_map(function.body, rules, order="post")
+        body = structural.structural_map(body, rules, order="post")
         return tir.PrimFunc(pointers, tir.SeqStmt([*declared, body]), function.ret_type, function.attrs)
 
     def _marked(self, literal: Any) -> Any:
@@ -189,12 +196,27 @@ def _plain_name(name: str) -> str:
     return plain
 
 
+def _as_llvm_has_it(call: Any) -> Any:
+    """What TVM's llvm build, or LLVM itself, computes in place of a function of the C library, so that results are
+    those of TVM."""
+    name, dtype = _called(call)
+    if name in _FORMULAS:
+        return call.op.get_attr(_FORMULAS[name])(call)
+    found = power(tir, dtype, *call.args) if name == "pow" and dtype in _FORMATS else None
+    return call if found is None else found
+
+
 def _of_the_library(call: Any) -> Any:
     """The C library's function where TVM's C target has none."""
-    name, dtype = str(getattr(call.op, "name", "")).removeprefix("tirx."), str(getattr(call.ty, "dtype", ""))
+    name, dtype = _called(call)
     if name not in _LIBRARY or dtype not in _FORMATS:
         return call
     return tir.call_pure_extern(dtype, f"{name}f" if dtype == "float32" else name, *call.args)
+
+
+def _called(call: Any) -> tuple[str, str]:
+    """The function that is called, and the type of what it returns."""
+    return str(getattr(call.op, "name", "")).removeprefix("tirx."), str(getattr(call.ty, "dtype", ""))
 
 
 def _problem(body: str) -> str:

@@ -14,10 +14,10 @@ library. Sums and complements of bool have one bit, and those of other integers 
 
 from __future__ import annotations
 
-import math
-
 import tvm
 from tvm import tir
+
+from byoc_hw.frontend.powers import power
 
 _FORMULAS = {  # operator: which of TVM's rules
     "tir.tanh": "llvm.FLowerIntrinsic",
@@ -98,26 +98,8 @@ def _stored(store: tir.BufferStore) -> tir.BufferStore | None:
 def _by_formula(call: tir.Call) -> tir.PrimExpr | None:
     name = getattr(call.op, "name", "")
     if name == "tir.pow" and str(call.dtype) in _SUFFIXES:
-        return _power(*call.args)
+        return power(tir, str(call.dtype), *call.args)
     return call.op.get_attr(_FORMULAS[name])(call) if name in _FORMULAS else None
-
-
-def _power(base: tir.PrimExpr, exponent: tir.PrimExpr) -> tir.PrimExpr | None:
-    """What LLVM makes of a power with a constant base or exponent, also without fast mathematics."""
-    dtype = base.dtype
-    if isinstance(exponent, tir.FloatImm):
-        if exponent.value == 2:
-            return base * base
-        if exponent.value == -1:
-            return tir.const(1, dtype) / base
-        if exponent.value == 0.5:
-            infinity = tir.const(math.inf, dtype)
-            return tir.Select(base == -infinity, infinity, tir.Call(dtype, "tir.fabs", [tir.sqrt(base)]))
-    if isinstance(base, tir.FloatImm) and base.value > 0:
-        significand, power = math.frexp(base.value)
-        if significand == 0.5 and power != 1:  # 2^n; not 1
-            return tir.Call(dtype, "tir.exp2", [tir.const(power - 1, dtype) * exponent])
-    return None
 
 
 def _by_library(call: tir.Call) -> tir.PrimExpr | None:

@@ -347,3 +347,38 @@ def test_weights_that_are_none_are_refused(value, message):
         builder.emit_func_output(result)
     with pytest.raises(byoc_hw.InvalidInput, match=message):
         byoc_hw.partition_for_hwlib(tvm.IRModule({"main": builder.get()["main"]}), {"w": value})
+
+
+def two_to_the(x):
+    return relax.op.power(relax.const(2.0, "float32"), x)
+
+
+FUNCTIONS = {
+    "any real number": ("exp tanh tan sin cos sinh cosh erf atan asinh sigmoid gelu gelu_tanh silu softplus", -6, 6),
+    "-1 to 1": ("asin acos atanh", -0.999, 0.999),
+    "positive": ("log sqrt rsqrt acosh", 1, 6),
+}
+
+
+@pytest.mark.parametrize(("names", "low", "high"), FUNCTIONS.values(), ids=FUNCTIONS)
+def test_functions_have_tvms_bits(tmp_path, names, low, high):
+    """By TVM's formulas where its llvm build has one, whatever the C compiler makes of a call."""
+    functions = [getattr(relax.op, name, None) or getattr(relax.op.nn, name) for name in names.split()]
+    check_functions(tmp_path, functions, low, high)
+
+
+def test_powers_have_tvms_bits(tmp_path):
+    exponents = [relax.const(value, "float32") for value in (2.0, 0.5, -1.0, 1.5, -0.5)]
+    functions = [lambda x, exponent=one: relax.op.power(x, exponent) for one in exponents]
+    check_functions(tmp_path, [*functions, two_to_the], 0.01, 6)
+
+
+def check_functions(tmp_path, functions, low, high):
+    mod = module(lambda x: relax.Tuple([function(x) for function in functions]), (20, 16), dtype="float32")
+    rng = np.random.default_rng(0)
+    inputs = [[rng.uniform(low, high, (20, 16)).astype("float32")] for _ in range(4)]
+    partitioned = byoc_hw.partition_for_hwlib(mod, mod_name="m")
+    project = byoc_hw.build(partitioned, output_dir=tmp_path / "m")
+    for cflags in ("-O0", "-O2"):
+        found = byoc_hw.validate(project, inputs, partitioned, toolchain=byoc_hw.Toolchain(cflags=cflags))
+        assert found, str(found)
