@@ -280,7 +280,7 @@ def test_the_example_is_a_pattern_of_the_tree():
 
 def copied_tree(tree):
     """A copy of the sources, with an environment of its own that has this one's packages."""
-    left_out = shutil.ignore_patterns(".git", ".venv", ".*_cache", ".hypothesis", "__pycache__", "out", "build", "dist")
+    left_out = shutil.ignore_patterns(".git", ".venv*", ".*_cache", ".hypothesis", "__pycache__", "out", "build", "dist")
     shutil.copytree(ROOT, tree, ignore=left_out)
     venv.create(tree / ".venv")
     (site,) = (tree / ".venv/lib").glob("python*/site-packages")
