@@ -280,8 +280,8 @@ def test_the_example_is_a_pattern_of_the_tree():
 
 def copied_tree(tree):
     """A copy of the sources, with an environment of its own that has this one's packages."""
-    left_out = shutil.ignore_patterns(".git", ".venv*", ".*_cache", ".hypothesis", "__pycache__", "out", "build", "dist")
-    shutil.copytree(ROOT, tree, ignore=left_out)
+    made = (".git", ".venv*", ".*_cache", ".hypothesis", "__pycache__", "out", "build", "dist")
+    shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(*made))
     venv.create(tree / ".venv")
     (site,) = (tree / ".venv/lib").glob("python*/site-packages")
     (site / "packages.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
