@@ -31,6 +31,7 @@ from byoc_hw.params.host_kernels import kernel_call
 from byoc_hw.params.tflite_functions import hard_swish_values, inverse_root_values
 from byoc_hw.pattern import Outcome
 from byoc_hw.plan.ahead import with_copies_ahead
+from byoc_hw.plan.border_transpositions import with_borders_in_order
 from byoc_hw.plan.bound.begun import bound_of_inference
 from byoc_hw.plan.channel_orders import with_orders_in_weights
 from byoc_hw.plan.choices import Choices
@@ -252,21 +253,21 @@ def region_graphs(mod: tvm.IRModule) -> dict[str, Graph]:
 
 
 def graphs_to_plan(model: Model) -> dict[str, Graph]:
-    """The regions of a partitioned model by symbol, with few transpositions, and without shuffles of channels that
-    weights take up. A library takes its layers as they are."""
+    """The regions of a partitioned model by symbol, with few transpositions in them and between them, and without
+    shuffles of channels that weights take up. A library takes its layers as they are."""
     hardware = model.accelerator
     if hardware is None or not _is_tiled(hardware):
         return model.graphs()
-    graphs, tiled = model.graphs(), accelerators_of(hardware)[0]
+    tiled = accelerators_of(hardware)[0]
 
     def plannable(layer: Layer) -> bool:
         return why_no_plan(layer, hardware) is None
 
-    for name, graph in graphs.items():
+    def tidied(graph: Graph) -> Graph:
         moved = with_moved_transpositions(graph, tiled, plannable)
-        ordered = with_orders_in_weights(moved, plannable)
-        graphs[name] = with_merged_transpositions(ordered, tiled)
-    return graphs
+        return with_merged_transpositions(with_orders_in_weights(moved, plannable), tiled)
+
+    return with_borders_in_order(model.graphs(), model.passed_on(), tidied, tiled)
 
 
 # ---------------------------------------------------------------- build

@@ -32,6 +32,7 @@ PLAN = [
     *("region_memory", "choices", "steps", "library_layer", "chip_plan", "compact"),
     "array",
     *("element_orders", "element_forms", "merged_transpositions", "moved_transpositions"),
+    "border_transpositions",
     *("work", "place", "order"),
     *("library", "planned", "stages"),
     "core",

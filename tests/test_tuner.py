@@ -335,7 +335,7 @@ def test_an_interrupt_before_the_first_plan_is_only_that(monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("byoc_hw.plan.tune.rounds.own_layout", interrupted)
+    monkeypatch.setattr("byoc_hw.plan.tune.rounds.known_layout", interrupted)
     with pytest.raises(KeyboardInterrupt) as stopped:
         byoc_hw.tune(network(), TIGHT, budget=10, progress=False)
     assert type(stopped.value) is KeyboardInterrupt

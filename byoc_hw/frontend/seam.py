@@ -107,6 +107,10 @@ class Model(Protocol):
     def graphs(self) -> dict[str, Graph]:
         """The graphs of the regions, verified, by C symbol in the order of the model."""
 
+    def passed_on(self) -> Mapping[tuple[str, int], Sequence[tuple[str, int]]]:
+        """The outputs of regions that only regions read, by symbol and index, with the inputs that each of them is;
+        without those that lie in the order of dimensions that regions have in any case."""
+
     def compile_host(
         self, graphs: Mapping[str, Graph], place: Placer, kernel: Callable[[Layer | HostWork], KernelCall]
     ) -> CompiledHost:

@@ -10,6 +10,7 @@ from tvm import relay
 
 import byoc_hw
 from byoc_hw.accelerator import REFERENCE
+from byoc_hw.compiler import front_end, region_graphs
 from byoc_hw.errors import Unsupported
 from byoc_hw.frontend.relay.lower import lower_region
 from byoc_hw.frontend.relay.record import regions
@@ -73,6 +74,42 @@ def test_a_residual_block_is_bit_exact():
     total = Pool("mean", axis=(2, 3), keepdims=True).expr(total)
     mod = module(relay.nn.batch_flatten(total), x)
     assert kinds(mod).count("transpose") == 1
+    assert_bit_exact(mod)
+
+
+def around_the_host(*, also_output=False, also_host=False):
+    """A sum of what two regions make, with an operator of the host between them."""
+    x, same = variable((1, 4, 6, 6)), {"ifm_zero_point": 5, "ifm_scale": 0.4}
+    first = Conv(6, 6, 4, 8, layout="NCHW").expr(x)
+    second = relay.reverse(Conv(6, 6, 8, 8, layout="NCHW", seed=1, **same).expr(first), axis=3)
+    third = Conv(6, 6, 8, 8, layout="NCHW", seed=2, **same).expr(second)
+    total = Add(lhs=Quantized(0.4, 5), rhs=Quantized(0.4, 5)).expr(first, third)
+    more = [*([first] if also_output else []), *([relay.reverse(first, axis=2)] if also_host else [])]
+    return module(relay.Tuple([total, *more]) if more else total, x)
+
+
+def passed_on(mod):
+    return front_end().open_model(byoc_hw.partition_for_hwlib(mod), None, None).passed_on()
+
+
+def test_what_goes_from_region_to_region_is_not_transposed():
+    mod = around_the_host()
+    ((maker, output), ((reader, place),)) = passed_on(mod).popitem()
+    graphs = region_graphs(byoc_hw.partition_for_hwlib(mod))
+    assert graphs[maker].outputs[output].shape == graphs[reader].inputs[place].shape == (1, 6, 6, 8)
+    assert [
+        kinds.count("transpose") for kinds in ([one.kind for one in graph.layers] for graph in graphs.values())
+    ] == [
+        2,  # of the model's input, and for the host
+        2,  # from the host, and of the model's output
+    ]
+    assert_bit_exact(mod)
+
+
+@pytest.mark.parametrize("other", ["also_output", "also_host"])
+def test_what_others_read_as_well_stays_in_the_models_layout(other):
+    mod = around_the_host(**{other: True})
+    assert passed_on(mod) == {}
     assert_bit_exact(mod)
 
 

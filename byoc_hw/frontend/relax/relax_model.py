@@ -55,6 +55,10 @@ class RelaxModel:
         """The graphs of the regions that main calls. `Unsupported` for one that cannot be lowered."""
         return graphs_in(self._mod, self.numerics or "relay")
 
+    def passed_on(self) -> dict[tuple[str, int], tuple[tuple[str, int], ...]]:
+        """Empty: the whole module is in NHWC where it is partitioned."""
+        return {}
+
     @one_at_a_time
     def compile_host(
         self, graphs: Mapping[str, Graph], place: Placer, kernel: Callable[[Layer | HostWork], KernelCall]

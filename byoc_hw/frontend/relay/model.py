@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tvm
@@ -21,6 +21,7 @@ from byoc_hw.frontend.relay.host_operators import Kernel
 from byoc_hw.frontend.relay.host_order import ordered
 from byoc_hw.frontend.relay.host_suppress import suppressed
 from byoc_hw.frontend.relay.host_tflite import with_kernels
+from byoc_hw.frontend.relay.interface import output_values
 from byoc_hw.frontend.relay.operator_work import operator_work
 from byoc_hw.frontend.relay.partition import folding, prepare
 from byoc_hw.frontend.relay.record import Record, record_of, regions
@@ -65,6 +66,11 @@ class RelayModel:
         return graphs_of(self._mod)
 
     @serial
+    def passed_on(self) -> dict[tuple[str, int], tuple[tuple[str, int], ...]]:
+        """The outputs of regions that only regions read, with the inputs that each of them is."""
+        return passed_on(self._mod)
+
+    @serial
     def compile_host(self, graphs: Mapping[str, Graph], place: Placer, kernel: Kernel) -> CompiledHost:
         """Compile main, with the operators that stay on the host, with TVM. `Unsupported` for one that TVM cannot.
 
@@ -84,6 +90,37 @@ def graphs_of(mod: tvm.IRModule) -> dict[str, Graph]:
     functions = (function for variable, function in regions(mod).items() if variable.name_hint in called)
     graphs = (lowered(function, str(function.attrs["Compiler"]))[0] for function in functions)
     return {graph.name: graph for graph in graphs}
+
+
+def passed_on(mod: tvm.IRModule) -> dict[tuple[str, int], tuple[tuple[str, int], ...]]:
+    """The outputs of regions that only other regions read, by symbol and index, with the inputs that each of them
+    is."""
+    main = mod["main"]
+    symbols = {variable.name_hint for variable in regions(mod)}
+    calls = Counter(operator_name(call) for call in calls_in_order(main))
+    read: dict[tuple[str, int], list[tuple[str, int] | None]] = {}
+
+    def note(values: Sequence[relay.Expr], reader: str | None) -> None:
+        for index, value in enumerate(values):
+            call, output = (value.tuple_value, value.index) if isinstance(value, relay.TupleGetItem) else (value, 0)
+            symbol = operator_name(call) if isinstance(call, relay.Call) else ""
+            if symbol in symbols:
+                read.setdefault((symbol, output), []).append(None if reader is None else (reader, index))
+
+    def visit(node: relay.Expr) -> None:
+        if isinstance(node, relay.Call):
+            symbol = operator_name(node)
+            note(node.args, symbol if symbol in symbols and calls[symbol] == 1 else None)
+        elif isinstance(node, relay.Tuple):
+            note(node.fields, None)
+
+    relay.analysis.post_order_visit(main.body, visit)
+    note(output_values(main.body), None)
+    return {
+        border: tuple(reader for reader in readers if reader is not None)
+        for border, readers in read.items()
+        if None not in readers and calls[border[0]] == 1
+    }
 
 
 def _without_runtime(mod: tvm.IRModule, kernel: Kernel) -> tvm.IRModule:
