@@ -13,6 +13,7 @@ from byoc_hw.accelerator import REFERENCE
 from byoc_hw.compiler import front_end, region_graphs
 from byoc_hw.errors import Unsupported
 from byoc_hw.frontend.relay.lower import lower_region
+from byoc_hw.frontend.relay.model import passed_on as regions_passed_on
 from byoc_hw.frontend.relay.record import regions
 
 
@@ -97,12 +98,8 @@ def test_what_goes_from_region_to_region_is_not_transposed():
     ((maker, output), ((reader, place),)) = passed_on(mod).popitem()
     graphs = region_graphs(byoc_hw.partition_for_hwlib(mod))
     assert graphs[maker].outputs[output].shape == graphs[reader].inputs[place].shape == (1, 6, 6, 8)
-    assert [
-        kinds.count("transpose") for kinds in ([one.kind for one in graph.layers] for graph in graphs.values())
-    ] == [
-        2,  # of the model's input, and for the host
-        2,  # from the host, and of the model's output
-    ]
+    counts = [[layer.kind for layer in graph.layers].count("transpose") for graph in graphs.values()]
+    assert counts == [2, 2]  # what the model and the host have
     assert_bit_exact(mod)
 
 
@@ -111,6 +108,23 @@ def test_what_others_read_as_well_stays_in_the_models_layout(other):
     mod = around_the_host(**{other: True})
     assert passed_on(mod) == {}
     assert_bit_exact(mod)
+
+
+@pytest.mark.parametrize("as_a_tuple", [False, True])
+def test_a_tuple_that_an_operator_reads_as_it_is_is_read_by_the_host(as_a_tuple):
+    image, one, two = (variable((1, 4), name=name) for name in ("image", "one", "two"))
+    first, second, tensor = relay.GlobalVar("first"), relay.GlobalVar("second"), relay.TensorType((1, 4), "int8")
+    functions = {
+        first: relay.Function([one], relay.Tuple([one, relay.abs(one)]), relay.TupleType([tensor, tensor])),
+        second: relay.Function([two], relay.abs(two), tensor),
+    }
+    functions = {variable: function.with_attr("Compiler", "hwlib") for variable, function in functions.items()}
+    pair = relay.Call(first, [image])
+    read = relay.Call(second, [relay.TupleGetItem(pair, 1)])
+    also = relay.concatenate(pair, 1) if as_a_tuple else relay.TupleGetItem(pair, 0)
+    main = relay.Function([image], relay.Tuple([read, also]))
+    mod = relay.transform.InferType()(tvm.IRModule({**functions, relay.GlobalVar("main"): main}))
+    assert regions_passed_on(mod) == ({} if as_a_tuple else {("first", 1): (("second", 0),)})
 
 
 @pytest.mark.slow

@@ -102,10 +102,15 @@ def passed_on(mod: tvm.IRModule) -> dict[tuple[str, int], tuple[tuple[str, int],
 
     def note(values: Sequence[relay.Expr], reader: str | None) -> None:
         for index, value in enumerate(values):
-            call, output = (value.tuple_value, value.index) if isinstance(value, relay.TupleGetItem) else (value, 0)
+            one_of_several = isinstance(value, relay.TupleGetItem)
+            call = value.tuple_value if one_of_several else value
             symbol = operator_name(call) if isinstance(call, relay.Call) else ""
-            if symbol in symbols:
-                read.setdefault((symbol, output), []).append(None if reader is None else (reader, index))
+            if symbol not in symbols:
+                continue
+            whole = isinstance(value.checked_type, tvm.ir.TupleType)  # a tuple that is read as it is
+            outputs = range(len(value.checked_type.fields)) if whole else [value.index if one_of_several else 0]
+            for output in outputs:
+                read.setdefault((symbol, output), []).append(None if reader is None or whole else (reader, index))
 
     def visit(node: relay.Expr) -> None:
         if isinstance(node, relay.Call):
