@@ -24,6 +24,10 @@ SMALLEST_SCALE = 2.0**-126
 """The smallest scale of such a type: the smallest normal number of float32."""
 
 
+RegionEnd = tuple[str, int]
+"""An input or an output of a region, by the region's symbol and the index."""
+
+
 @dataclass(frozen=True)
 class Buffer:
     """A tensor of the whole model: an input, output or intermediate of `<mod_name>_run`.

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from byoc_hw.graph import Add, Graph, Layer, Mul
 from byoc_hw.pattern import Outcome
-from byoc_hw.program import HostWork, KernelCall, Program, Workspace
+from byoc_hw.program import HostWork, KernelCall, Program, RegionEnd, Workspace
 from byoc_hw.quantization.layers import QuantizedNetwork
 from byoc_hw.quantization.network import Network
 from byoc_hw.soc import Hardware
@@ -107,9 +107,9 @@ class Model(Protocol):
     def graphs(self) -> dict[str, Graph]:
         """The graphs of the regions, verified, by C symbol in the order of the model."""
 
-    def passed_on(self) -> Mapping[tuple[str, int], Sequence[tuple[str, int]]]:
-        """The outputs of regions that only regions read, by symbol and index, with the inputs that each of them is;
-        without those that lie in the order of dimensions that regions have in any case."""
+    def passed_on(self) -> Mapping[RegionEnd, Sequence[RegionEnd]]:
+        """The outputs of regions that only regions read, with the inputs that each of them is; without those that lie
+        in the order of dimensions that regions have in any case."""
 
     def compile_host(
         self, graphs: Mapping[str, Graph], place: Placer, kernel: Callable[[Layer | HostWork], KernelCall]

@@ -9,22 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from operator import itemgetter
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Graph, Transpose
 from byoc_hw.names import distinct
 from byoc_hw.plan.array.permuting import transposing_cycles
 from byoc_hw.plan.element_orders import Axes
+from byoc_hw.program import RegionEnd
 from byoc_hw.tensor import Tensor
-
-BorderPlace = tuple[str, int]
-"""An output of a region, or an input, by the region's symbol and the index."""
 
 
 def with_borders_in_order(
     graphs: Mapping[str, Graph],
-    readers: Mapping[BorderPlace, Sequence[BorderPlace]],
+    readers: Mapping[RegionEnd, Sequence[RegionEnd]],
     tidied: Callable[[Graph], Graph],
     accelerator: Accelerator,
 ) -> dict[str, Graph]:
@@ -53,7 +50,7 @@ def _is_made_once(graph: Graph, output: int) -> bool:
     return tensor in graph.made and graph.outputs.count(tensor) == 1
 
 
-def _candidates(graphs: Mapping[str, Graph], border: BorderPlace, read: Sequence[BorderPlace]) -> Iterator[Axes]:
+def _candidates(graphs: Mapping[str, Graph], border: RegionEnd, read: Sequence[RegionEnd]) -> Iterator[Axes]:
     """Orders of the dimensions of a border in which a region has it inside, by its transpositions."""
     name, output = border
     for layer in graphs[name].layers:
@@ -88,7 +85,7 @@ def _turned(tensor: Tensor, axes: Axes) -> Tensor:
 
 
 def _inverse(axes: Axes) -> Axes:
-    return tuple(place for place, _ in sorted(enumerate(axes), key=itemgetter(1)))
+    return tuple(axes.index(axis) for axis in range(len(axes)))
 
 
 def _name(graph: Graph, tensor: Tensor) -> str:

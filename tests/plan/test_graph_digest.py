@@ -90,7 +90,7 @@ def test_who_reads_what_counts():
     image = samples.tensor((1, 4, 4, 4))
     first, second = (samples.lookup(image) for _ in range(2))
     second = replace(second, tables=first.tables, ofm=replace(first.ofm, name="second"))
-    last, other = samples.add(first.ofm, second.ofm), None
+    last = samples.add(first.ofm, second.ofm)
     other = replace(last, ifm2=first.ofm)
     digests = {
         graph_digest(graph_of([image], [first, second, one], outputs))

@@ -18,7 +18,7 @@ from byoc_hw.frontend.relax.work import work_of
 from byoc_hw.frontend.seam import CompiledHost, FixedPoint, Placer
 from byoc_hw.graph import Graph, Layer
 from byoc_hw.pattern import Outcome
-from byoc_hw.program import HostWork, KernelCall, check_mod_name
+from byoc_hw.program import HostWork, KernelCall, RegionEnd, check_mod_name
 from byoc_hw.soc import Hardware
 
 
@@ -55,7 +55,7 @@ class RelaxModel:
         """The graphs of the regions that main calls. `Unsupported` for one that cannot be lowered."""
         return graphs_in(self._mod, self.numerics or "relay")
 
-    def passed_on(self) -> dict[tuple[str, int], tuple[tuple[str, int], ...]]:
+    def passed_on(self) -> dict[RegionEnd, tuple[RegionEnd, ...]]:
         """Empty: the whole module is in NHWC where it is partitioned."""
         return {}
 

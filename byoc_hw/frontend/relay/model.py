@@ -21,7 +21,6 @@ from byoc_hw.frontend.relay.host_operators import Kernel
 from byoc_hw.frontend.relay.host_order import ordered
 from byoc_hw.frontend.relay.host_suppress import suppressed
 from byoc_hw.frontend.relay.host_tflite import with_kernels
-from byoc_hw.frontend.relay.interface import output_values
 from byoc_hw.frontend.relay.operator_work import operator_work
 from byoc_hw.frontend.relay.partition import folding, prepare
 from byoc_hw.frontend.relay.record import Record, record_of, regions
@@ -30,7 +29,7 @@ from byoc_hw.frontend.relay.sources import calls_in_order, described, operator_n
 from byoc_hw.frontend.seam import CompiledHost, Placer
 from byoc_hw.graph import Graph
 from byoc_hw.pattern import Outcome
-from byoc_hw.program import check_mod_name
+from byoc_hw.program import RegionEnd, check_mod_name
 from byoc_hw.soc import Hardware
 
 DEFAULT_MOD_NAME = "default"
@@ -66,7 +65,7 @@ class RelayModel:
         return graphs_of(self._mod)
 
     @serial
-    def passed_on(self) -> dict[tuple[str, int], tuple[tuple[str, int], ...]]:
+    def passed_on(self) -> dict[RegionEnd, tuple[RegionEnd, ...]]:
         """The outputs of regions that only regions read, with the inputs that each of them is."""
         return passed_on(self._mod)
 
@@ -92,13 +91,12 @@ def graphs_of(mod: tvm.IRModule) -> dict[str, Graph]:
     return {graph.name: graph for graph in graphs}
 
 
-def passed_on(mod: tvm.IRModule) -> dict[tuple[str, int], tuple[tuple[str, int], ...]]:
-    """The outputs of regions that only other regions read, by symbol and index, with the inputs that each of them
-    is."""
+def passed_on(mod: tvm.IRModule) -> dict[RegionEnd, tuple[RegionEnd, ...]]:
+    """The outputs of regions that only other regions read, with the inputs that each of them is."""
     main = mod["main"]
     symbols = {variable.name_hint for variable in regions(mod)}
     calls = Counter(operator_name(call) for call in calls_in_order(main))
-    read: dict[tuple[str, int], list[tuple[str, int] | None]] = {}
+    read: dict[RegionEnd, list[RegionEnd | None]] = {}
 
     def note(values: Sequence[relay.Expr], reader: str | None) -> None:
         for index, value in enumerate(values):
@@ -120,7 +118,7 @@ def passed_on(mod: tvm.IRModule) -> dict[tuple[str, int], tuple[tuple[str, int],
             note(node.fields, None)
 
     relay.analysis.post_order_visit(main.body, visit)
-    note(output_values(main.body), None)
+    note([main.body], None)
     return {
         border: tuple(reader for reader in readers if reader is not None)
         for border, readers in read.items()

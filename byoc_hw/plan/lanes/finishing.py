@@ -27,7 +27,6 @@ more."""
 _ORDERED = 40_000
 """The most copies and jobs that are scheduled in other orders of the parts."""
 
-
 _CUT_SAVES = 1.15
 """Copies and jobs are cut of plans that cost less than so many times as much as the best one so far: cuts save hardly
 ever more than that."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations, pairwise, starmap, zip_longest
-from math import prod
+from math import inf, prod
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Reshape
@@ -59,10 +59,12 @@ def style_of(form: FormOfLayers) -> Style:
 
 @dataclass(frozen=True)
 class Several:
-    """So many searches on one chip that share the time of one, and the layouts that they know, by accelerator: `kinds`
-    has those that differ in more than their names, `in_runs` the measured runs of their parts."""
+    """So many searches on one chip that share the time of one, for plans that take fewer cycles than are `known`, and
+    the layouts that they know, by accelerator: `kinds` has those that differ in more than their names, `in_runs` the
+    measured runs of their parts."""
 
     count: int = 1
+    known: float = inf
     profiles: dict[object, tuple[list[Profile], Iterator[Profile]]] = field(default_factory=dict)
     kinds: list[Accelerator] = field(default_factory=list)
     in_runs: list[PartsInRuns] = field(default_factory=list)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from math import inf
 
 from byoc_hw.errors import InvalidInput, PlanError
 from byoc_hw.garbage import seldom_collected
@@ -69,8 +68,8 @@ def plan_on_chip(
         for lanes in planner.fewer():
             if isinstance(objective, Energy) or planner.may_take_less(lanes, cost_of(best)):
                 some = tried if len(lanes) > 1 else tried[:1]
-                known = inf if isinstance(objective, Energy) else cost_of(best)
-                fewer = sorted(_in_orders(planner, objective, lanes, some, several, known), key=cost_of)
+                faster = several if isinstance(objective, Energy) else replace(several, known=cost_of(best))
+                fewer = sorted(_in_orders(planner, objective, lanes, some, faster), key=cost_of)
                 best, near = min([best, *fewer], key=cost_of), [*near, *fewer[:_NEARBY]]
         return min(best.plan, *(one.nearby(chip) for one in near), key=cost)
 
@@ -111,14 +110,12 @@ def _in_orders(
     lanes: Sequence[int],
     tried: Sequence[LayerOrder],
     several: Several,
-    known: float = inf,
 ) -> Iterator[_Found]:
-    """The plans on some accelerators with the layers in a few orders, one for each. Plans are searched that take fewer
-    cycles than are `known`."""
+    """The plans on some accelerators with the layers in a few orders, one for each."""
     graph = planner.graph
     for order in tried:
         ordered = planner.in_order(order)
-        for plan, parts in ordered.on(lanes, objective, several, known):
+        for plan, parts in ordered.on(lanes, objective, several):
             yield _Found(_with_layers_of(graph, order, plan), parts, ordered, order, graph)
 
 
@@ -149,11 +146,11 @@ class ChipPlanner:
         return ChipPlanner(replace(self.graph, layers=layers), self._chip, self._place, self._bound)
 
     def on(
-        self, lanes: Sequence[int], objective: Objective | None, several: Several, known: float
+        self, lanes: Sequence[int], objective: Objective | None, several: Several
     ) -> list[tuple[ChipPlan, OrderedParts]]:
         """The best plan on some of the accelerators that was found, and its parts; none where a layer has none there.
-        The search is one of `several`, for plans that take fewer cycles than are `known`."""
-        found = self._priced(prices(objective, self._chip.only(lanes)), lanes, several, known)
+        The search is one of `several`."""
+        found = self._priced(prices(objective, self._chip.only(lanes)), lanes, several)
         cost = judge(objective, self._chip)
         return sorted(((self.planned(parts), parts) for parts in found), key=lambda one: cost(one[0]))[:1]
 
@@ -204,12 +201,10 @@ class ChipPlanner:
         """The plan with all layers on one accelerator, as they are laid out for it."""
         return self.planned(ordered_parts(side_by_side([part_of_all(self._region, lane, layout)]), self._chip))
 
-    def _priced(
-        self, prices: Sequence[Price], lanes: Sequence[int], several: Several, known: float = inf
-    ) -> list[OrderedParts]:
+    def _priced(self, prices: Sequence[Price], lanes: Sequence[int], several: Several) -> list[OrderedParts]:
         if len(lanes) == len(self._chip.accelerators):
-            return best_parts(self._region, self._chip, self._wanted, prices, several, known)
-        return parts_on(self._region, self._chip, lanes, self._wanted, prices, several, known)
+            return best_parts(self._region, self._chip, self._wanted, prices, several)
+        return parts_on(self._region, self._chip, lanes, self._wanted, prices, several)
 
     def planned(self, parts: OrderedParts) -> ChipPlan:
         """The plan of parts in a possible order."""

@@ -50,24 +50,22 @@ _TRIES = 600
 _FINISHED_WITHIN = 1.2
 """What a plan that gets addresses costs at most, of the best one."""
 
-
 _FAR = 1.1
 """Parts of a single accelerator are searched where everything as one part takes less than so many times the cycles that
 are to be beaten."""
 
 
 def best_parts(
-    region: Region, chip: Soc, costs: LayerCosts, prices: Sequence[Price], several: Several, known: float = inf
+    region: Region, chip: Soc, costs: LayerCosts, prices: Sequence[Price], several: Several
 ) -> list[OrderedParts]:
-    """The parts of the best plan that was found for each price, in a possible order. The search is one of `several`,
-    and is for plans that take fewer cycles than are `known`."""
+    """The parts of the best plan that was found for each price, in a possible order. The search is one of `several`."""
     whole = any(one.library for one in chip.accelerators)  # libraries take tensors as the model has them
     for swap in (False,) if whole else (True, False):
         ways = (False, True) if chip.shared else (False,)
         forms = (LayerForms(region, chip, costs, swap, in_place, several) for in_place in ways)
-        searches = [_Search(one, costs, several.count) for one in forms]
+        searches = [_Search(one, costs, several) for one in forms]
         most = FINISHED // len(prices)
-        found = [[plan for one in searches for plan in one.finished(price, most, known)] for price in prices]
+        found = [[plan for one in searches for plan in one.finished(price, most)] for price in prices]
         if any(found):
             return [min(plans, key=lambda one: one.cost).ordered for plans in found if plans]
     if all(one.library for one in chip.accelerators):  # nothing else can stop them
@@ -78,37 +76,31 @@ def best_parts(
 
 
 def parts_on(
-    region: Region,
-    chip: Soc,
-    lanes: Sequence[int],
-    costs: LayerCosts,
-    prices: Sequence[Price],
-    several: Several,
-    known: float,
+    region: Region, chip: Soc, lanes: Sequence[int], costs: LayerCosts, prices: Sequence[Price], several: Several
 ) -> list[OrderedParts]:
     """As `best_parts`, on some accelerators as if the chip had no other; none where a layer has no plan there."""
     mine = [{at: cost[lane] for at, lane in enumerate(lanes) if lane in cost} for cost in costs]
     with suppress(PlanError):
-        found = best_parts(region, chip.only(lanes), mine, prices, several, known)
+        found = best_parts(region, chip.only(lanes), mine, prices, several)
         moved = ([[part.on(lanes[part.lane]) for part in some] for some in (one.parts, one.uncut)] for one in found)
         return [replace(ordered_parts(parts, chip), uncut=uncut) for parts, uncut in moved]
     return []
 
 
 class _Search:
-    """A search among forms of layers, whose time is one of so many shares."""
+    """A search among forms of layers, one of several."""
 
-    def __init__(self, forms: LayerForms, costs: LayerCosts, share: int) -> None:
-        self._forms, self._cost, self._share, self._together = forms, costs, share, Together()
+    def __init__(self, forms: LayerForms, costs: LayerCosts, several: Several) -> None:
+        self._forms, self._cost, self._several, self._together = forms, costs, several, Together()
 
-    def finished(self, price: Price, most: int, known: float) -> list[FinishedPlan]:
+    def finished(self, price: Price, most: int) -> list[FinishedPlan]:
         """The best plan that was found, others with at most so many copies and jobs that cost little more, and all
-        layers as one part of the only accelerator, or this one alone where it is far from the `known` cycles. None if
-        there is none."""
+        layers as one part of the only accelerator, or this one alone where it is far from the cycles that are known.
+        None if there is none."""
         costs = PlanCosts(price, self._together)
         finishing = Finishing(self._forms.oriented, costs)
         plans = [finishing.as_one_part(part) for part in self._whole]
-        if any(one.ordered.order.cycles >= _FAR * known for one in plans):
+        if any(one.ordered.order.cycles >= _FAR * self._several.known for one in plans):
             return plans
         for plan in self._promising_plans(costs, most):
             plans.append(finishing.finished(plan, min((one.cost for one in plans), default=inf)))
@@ -155,7 +147,7 @@ class _Search:
         if not best:
             return best
         best = improvement.improved(best, most)
-        every = EveryPlan(forms.borders, forms.of, costs.of, costs.price.cycle, forms.lanes, self._share)
+        every = EveryPlan(forms.borders, forms.of, costs.of, costs.price.cycle, forms.lanes, self._several.count)
         found = every.cheaper_than(costs.of(best))
         best = improvement.improved(found, self._budget(_MORE)) if found else best
         forms.packs = packs
@@ -183,7 +175,7 @@ class _Search:
 
     def _budget(self, work: int) -> int:
         """The copies and jobs that are scheduled at most, with those so far and this search's share of so many."""
-        return self._together.work + work // self._share
+        return self._together.work + work // self._several.count
 
 
 def _of_layers(layers: int) -> int:
