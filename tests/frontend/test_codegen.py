@@ -16,8 +16,9 @@ import byoc_hw.hwlib
 from byoc_hw import compiler
 from byoc_hw.accelerator import REFERENCE, TuningSpace
 from byoc_hw.frontend.relay.codegen import register
-from byoc_hw.frontend.relay.host import golden_semantics, quiet
+from byoc_hw.frontend.relay.host import quiet
 from byoc_hw.frontend.relay.reference import Reference
+from byoc_hw.frontend.relay.semantics import golden_semantics
 from byoc_hw.frontend.seam import Backend
 from byoc_hw.hwlib.accelerator_header import accelerator_header
 from byoc_hw.hwlib.sim_config import sim_config

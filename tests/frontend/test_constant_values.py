@@ -26,6 +26,7 @@ COMPUTED = {
     "axes in front": relay.expand_dims(MATRIX, 0, 2),
     "axes behind": relay.expand_dims(MATRIX, -1, 2),
     "the end of a shape": relay.strided_slice(SHAPE, [-2], [2**31 - 1]),
+    "weights in another layout": relay.layout_transform(relay.reshape(MATRIX, (3, 2, 1, 2)), "OIHW", "HWIO"),
     "every second column": relay.strided_slice(MATRIX, [1], [4], [2], axes=[1]),
     "two shapes as one": relay.concatenate([SHAPE, relay.strided_slice(SHAPE, [0], [2])], 0),
     "a larger one": relay.maximum(SHAPE, const([9])),
@@ -40,6 +41,8 @@ LEFT_TO_TVM = {
     "a sum of floats": const([0.1], "float32") + const([0.2], "float32"),
     "a shape with a rule": relay.reshape(MATRIX, (0, 2, -1)),
     "from the end to the start": relay.strided_slice(SHAPE, [3], [0], [-1]),
+    "channels in blocks": relay.layout_transform(relay.reshape(MATRIX, (1, 4, 1, 3)), "NCHW", "NCHW2c"),
+    "what is of QNN": relay.qnn.op.dequantize(MATRIX, const(0.5, "float32"), const(3, "int32")),
     "a root": relay.sqrt(const([2.0], "float32")),
 }
 
@@ -49,6 +52,26 @@ def test_is_computed_as_tvm_does(expr):
     found = without_plain_constants(relay.Function([], expr)).body
     assert isinstance(found, relay.Constant)
     tvm.ir.assert_structural_equal(found, FoldConstantExpr(expr, tvm.IRModule()))
+
+
+OF_QNN = {
+    "per tensor": relay.qnn.op.dequantize(MATRIX, const(0.1, "float32"), const(-3, "int32")),
+    "per column": relay.qnn.op.dequantize(
+        MATRIX, const([0.1, 0.7, 1 / 3, 3], "float32"), const([1, 0, -1, 2], "int32")
+    ),
+    "per row": relay.qnn.op.dequantize(MATRIX, const([0.1, 0.7, 1 / 3], "float32"), const(1, "int32"), axis=0),
+    "sums, which are rounded": relay.qnn.op.dequantize(
+        const([2**31 - 1, 2**24 + 1, -(2**24) - 3], "int32"), const(0.1, "float32"), const(0, "int32")
+    ),
+}
+
+
+@pytest.mark.parametrize("expr", OF_QNN.values(), ids=OF_QNN)
+def test_dequantizes_as_tvm_does(expr):
+    mod = relay.transform.InferType()(tvm.IRModule.from_expr(expr))
+    found = without_plain_constants(mod["main"], qnn=True).body
+    assert isinstance(found, relay.Constant)
+    tvm.ir.assert_structural_equal(found, relay.transform.FoldConstant(fold_qnn=True)(mod)["main"].body)
 
 
 @pytest.mark.parametrize("expr", LEFT_TO_TVM.values(), ids=LEFT_TO_TVM)

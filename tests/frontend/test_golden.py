@@ -34,7 +34,7 @@ def values(executor):
 @pytest.fixture(scope="module")
 def expected():
     with tvm.transform.PassContext(opt_level=3):
-        library = relay.build(network(), golden._TARGET)
+        library = relay.build(network(), golden.TARGET)
     return values(tvm.contrib.graph_executor.GraphModule(library["default"](tvm.cpu())))
 
 

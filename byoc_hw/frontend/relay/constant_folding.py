@@ -1,11 +1,13 @@
-"""TVM's folding of constants, where there is anything to fold: the pass itself type-checks the module."""
+"""Folding of constants: by numpy, and by TVM what that leaves, as TVM compiles a program for each of them."""
 
 from __future__ import annotations
 
 import tvm
 from tvm import relay
 
-from byoc_hw.frontend.relay.host import golden_semantics
+from byoc_hw.frontend.relay.compose import with_main
+from byoc_hw.frontend.relay.constant_values import without_plain_constants
+from byoc_hw.frontend.relay.semantics import golden_semantics
 
 _OF_SHAPES = ("shape_of", "vm.shape_of", "ndarray_size")
 """Operators that TVM folds whatever their operands are."""
@@ -16,7 +18,8 @@ def fold_constants(qnn: bool = False) -> tvm.transform.Pass:
 
     @tvm.transform.module_pass(opt_level=0, name="byoc_hw.FoldConstants")  # type: ignore[untyped-decorator]
     def apply(mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
-        if not _foldable(mod["main"]):
+        mod = with_main(mod, without_plain_constants(mod["main"], qnn))
+        if not _foldable(mod["main"], qnn):
             return mod
         with golden_semantics():
             return relay.transform.FoldConstant(fold_qnn=qnn)(mod)
@@ -24,23 +27,23 @@ def fold_constants(qnn: bool = False) -> tvm.transform.Pass:
     return apply
 
 
-def _foldable(main: relay.Function) -> bool:
-    """Whether an operator of a dataflow graph may be folded."""
+def _foldable(main: relay.Function, qnn: bool) -> bool:
+    """Whether an operator of a dataflow graph may be folded; with `qnn`, one of QNN too."""
     found: list[relay.Expr] = []
 
     def visit(node: relay.Expr) -> None:
-        if isinstance(node, relay.TupleGetItem) or (isinstance(node, relay.Call) and is_foldable(node)):
+        if isinstance(node, relay.TupleGetItem) or (isinstance(node, relay.Call) and is_foldable(node, qnn)):
             found.append(node)
 
     relay.analysis.post_order_visit(main.body, visit)
     return bool(found)
 
 
-def is_foldable(call: relay.Call) -> bool:
-    """Whether TVM may fold a call."""
+def is_foldable(call: relay.Call, qnn: bool = True) -> bool:
+    """Whether TVM may fold a call; with `qnn`, one of QNN too."""
     if not isinstance(call.op, tvm.ir.Op) or call.op.name in _OF_SHAPES:
         return True
-    return all(map(_is_constant, call.args))
+    return (qnn or not call.op.name.startswith("qnn.")) and all(map(_is_constant, call.args))
 
 
 def _is_constant(expr: relay.Expr) -> bool:

@@ -12,20 +12,20 @@ from byoc_hw.frontend.relay.sources import operator_name
 from byoc_hw.tensor import Array
 
 
-def without_plain_constants(main: relay.Function) -> relay.Function:
-    """A function with what numpy computes of constants as constants."""
-    return rebuild_calls(main, computed_or_called)
+def without_plain_constants(main: relay.Function, qnn: bool = False) -> relay.Function:
+    """A function with what numpy computes of constants as constants; with `qnn`, of the operators of QNN too."""
+    return rebuild_calls(main, lambda call, arguments: computed_or_called(call, arguments, qnn))
 
 
-def computed_or_called(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:
+def computed_or_called(call: relay.Call, arguments: list[relay.Expr], qnn: bool = False) -> relay.Expr:
     """What a call of these arguments gives, if numpy computes it, or the call."""
-    constant = computed(call, arguments)
+    constant = computed(call, arguments, qnn)
     return called_with(call, arguments) if constant is None else constant
 
 
-def computed(call: relay.Call, arguments: Sequence[relay.Expr]) -> relay.Constant | None:
+def computed(call: relay.Call, arguments: Sequence[relay.Expr], qnn: bool = False) -> relay.Constant | None:
     """What a call of these arguments gives, if they are constants and numpy has the same bits and type as TVM."""
-    function = _COMPUTED.get(operator_name(call))
+    function = (_COMPUTED | _OF_QNN if qnn else _COMPUTED).get(operator_name(call))
     arrays = None if function is None else _arrays(arguments)
     found = None if function is None or arrays is None else function(call, *arrays)
     return None if found is None else relay.const(np.array(found, order="C"), str(found.dtype))
@@ -55,6 +55,13 @@ def _transpose(call: relay.Call, array: Array) -> Array:
     return np.transpose(array, None if axes is None else [int(axis) for axis in axes])
 
 
+def _layout_transform(call: relay.Call, array: Array) -> Array | None:
+    before, after = str(call.attrs.src_layout), str(call.attrs.dst_layout)
+    if sorted(before) != sorted(after) or not before.isalpha() or len(before) != array.ndim:
+        return None  # in blocks, as NCHW4c
+    return np.transpose(array, [before.index(letter) for letter in after])
+
+
 def _reshape(call: relay.Call, array: Array) -> Array | None:
     shape = [int(extent) for extent in call.attrs.newshape]
     plain = all(extent > 0 or extent == -1 for extent in shape) and shape.count(-1) <= 1
@@ -72,6 +79,17 @@ def _strided_slice(call: relay.Call, array: Array) -> Array | None:
     for axis, *bounds in zip(axes, begin, end, strides, strict=True):
         slices[axis] = slice(*bounds)
     return array[tuple(slices)]
+
+
+def _dequantize(call: relay.Call, array: Array, scale: Array, zero_point: Array) -> Array | None:
+    if {str(call.attrs.out_dtype), str(scale.dtype)} != {"float32"} or array.ndim == 0:
+        return None
+    shape = [1] * array.ndim
+    if max(scale.size, zero_point.size) > 1:
+        shape[int(call.attrs.axis)] = -1
+    shifted = array.astype(np.int32) - zero_point.astype(np.int32).reshape(shape)
+    real: Array = shifted.astype(np.float32) * scale.reshape(shape)
+    return real
 
 
 def _concatenate(call: relay.Call, *arrays: Array) -> Array:
@@ -100,6 +118,7 @@ def _expand_dims(call: relay.Call, array: Array) -> Array:
 _COMPUTED: dict[str, Callable[..., Array | None]] = {
     "cast": _cast,
     "transpose": _transpose,
+    "layout_transform": _layout_transform,
     "reshape": _reshape,
     "expand_dims": _expand_dims,
     "strided_slice": _strided_slice,
@@ -112,3 +131,6 @@ _COMPUTED: dict[str, Callable[..., Array | None]] = {
     "where": _where,
 }
 """By operator, what is computed of the values of its arguments. None leaves it to TVM."""
+
+_OF_QNN: dict[str, Callable[..., Array | None]] = {"qnn.dequantize": _dequantize}
+"""As `_COMPUTED`, of operators that TVM's passes leave as they are, where they are not told otherwise."""

@@ -2,7 +2,7 @@
 
 Compiling takes longer than running, so what makes programs fast and does not change a value is left out. LLVM's
 optimization is one such thing, but where it puts a product or a root in place of a power. SimplifyExpr is another one,
-but where it puts `x` in place of `x + x` of bool, and so is what TVM does to products of float, where there are none.
+but where it regroups float (`regrouped`), and so is what TVM does to products of float, where there are none.
 Constants are folded only where TVM cannot lower them, as it cannot a reshape of a scalar.
 """
 
@@ -16,26 +16,29 @@ from tvm import relay
 from tvm.contrib import cc, graph_executor
 
 from byoc_hw.frontend.linked import can_link, linked
-from byoc_hw.frontend.relay.host import golden_semantics, quiet
+from byoc_hw.frontend.relay.host import quiet
+from byoc_hw.frontend.relay.regrouping import regrouped
+from byoc_hw.frontend.relay.semantics import golden_semantics
 from byoc_hw.frontend.relay.sources import calls_in_order, operator_name
 from byoc_hw.tensor import Array
 
 # Plain `llvm` may default to another processor; with -mcpu, LLVM may fuse float operations.
-_TARGET = "llvm -mtriple=x86_64-unknown-linux-gnu"
-_SIMPLIFYING = ["SimplifyExpr", "SimplifyExprPostAlterOp", "AlterOpLayout"]
+TARGET = "llvm -mtriple=x86_64-unknown-linux-gnu"
 _LEFT_OUT = [
-    *("EliminateCommonSubexpr", "CanonicalizeCast", "CanonicalizeOps"),
+    *("AlterOpLayout", "EliminateCommonSubexpr", "CanonicalizeCast", "CanonicalizeOps"),
     *("SplitArgs", "LabelOps", "AnnotateMemoryScope"),
 ]
 _OF_FLOAT_PRODUCTS = ["FoldScaleAxis", "FlattenAtrousConv"]
 _PRODUCTS = ("nn.conv1d", "nn.conv2d", "nn.conv3d", "nn.dense", "nn.conv2d_transpose")
 
 
-def golden_executor(mod: tvm.IRModule) -> Any:
-    """TVM's executor of a type-checked module without regions."""
+def golden_executor(mod: tvm.IRModule, left_out: Sequence[str] | None = None) -> Any:
+    """TVM's executor of a type-checked module without regions; of one that is `regrouped` with what it leaves out."""
     called = _called(mod)
-    target = _TARGET if "power" in called else f"{_TARGET} -opt-level=0"
-    left_out = [*_LEFT_OUT, *([] if "bool" in called.get("add", ()) else _SIMPLIFYING)]
+    target = TARGET if "power" in called else f"{TARGET} -opt-level=0"
+    if left_out is None:
+        mod, left_out = regrouped(mod, TARGET)
+    left_out = [*left_out, *_LEFT_OUT]
     if not any(dtype.startswith("float") for product in _PRODUCTS for dtype in called.get(product, ())):
         left_out += _OF_FLOAT_PRODUCTS
     try:

@@ -12,7 +12,6 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
 import tvm
 from tvm import relay, tir
@@ -22,8 +21,6 @@ from tvm.tir.usmp.utils import BufferInfo, PoolAllocation
 
 from byoc_hw.errors import InvalidInput, Unsupported
 from byoc_hw.frontend.model_ends import End, Ends
-from byoc_hw.frontend.relay.compose import called_with, rebuild_calls, with_main
-from byoc_hw.frontend.relay.constant_values import without_plain_constants
 from byoc_hw.frontend.relay.host_check import check_functions, check_scales, check_source
 from byoc_hw.frontend.relay.host_constants import MarkConstants, with_constants
 from byoc_hw.frontend.relay.host_functions import LikeLLVM
@@ -38,6 +35,8 @@ from byoc_hw.frontend.relay.host_softmax import integer_softmax
 from byoc_hw.frontend.relay.host_source import bodies, host_source
 from byoc_hw.frontend.relay.interface import output_names, output_values, with_numbered_ends
 from byoc_hw.frontend.relay.record import without_bodies
+from byoc_hw.frontend.relay.regrouping import regrouped
+from byoc_hw.frontend.relay.semantics import golden_semantics
 from byoc_hw.frontend.relay.serial import serial
 from byoc_hw.frontend.seam import CompiledHost, Placer
 from byoc_hw.graph import Graph
@@ -64,8 +63,7 @@ def compile_module(
     pools = WorkspaceMemoryPools([WorkspacePoolInfo("arena", [target])])
     main = mod["main"]
     check_scales(mod["main"])
-    with target, golden_semantics(), tvm.transform.PassContext(opt_level=3):
-        mod = _simplified(without_bodies(mod))
+    mod, left_out = regrouped(_with_own_softmax(without_bodies(mod)), "c")
     mod, constants = without_constant_outputs(mod)
     planner = _Planner(mod, mod_name, graphs, place, ends or Ends(), constants)
     if not output_values(mod["main"].body):
@@ -86,7 +84,7 @@ def compile_module(
         "tir.usmp.custom_algorithm": "byoc_hw",
     }
     context = tvm.transform.PassContext(
-        opt_level=3, config=config, instruments=[_watch(before_planning)], disabled_pass=["SimplifyExpr"]
+        opt_level=3, config=config, instruments=[_watch(before_planning)], disabled_pass=left_out
     )
     with quiet(), planner.installed(), golden_semantics(), context:
         library = relay.build(
@@ -104,37 +102,16 @@ def compile_module(
     return CompiledHost(program, *with_functions(functions, nbytes, mod_name, constants), planner.tvm_arena)
 
 
-def _simplified(mod: tvm.IRModule) -> tvm.IRModule:
-    """The module after those of TVM's passes that repeat calls, with each region called once again.
-
-    SimplifyExpr makes `x * 2` of `x + x`, and may compute `x` twice then. `relay.build` has the same passes, and
-    leaves this one out: it would find nothing any more, and take the most time.
-    """
+def _with_own_softmax(mod: tvm.IRModule) -> tvm.IRModule:
+    """The module with softmax in whole numbers, and equal outputs as one value."""
     passes = [
-        relay.transform.EliminateCommonSubexpr(),  # equal outputs become one value
+        relay.transform.EliminateCommonSubexpr(),
         relay.transform.InferType(),
         integer_softmax(),
         relay.transform.InferType(),
-        relay.qnn.transform.Legalize(),
-        relay.qnn.transform.CanonicalizeOps(),
-        relay.transform.InferType(),
-        relay.transform.SimplifyInference(),
-        relay.transform.EliminateCommonSubexpr(),
-        relay.transform.InferType(),
-        relay.transform.SimplifyExpr(),
     ]
-    mod = tvm.transform.Sequential(passes)(mod)
-    return with_main(mod, _calling_regions_once(without_plain_constants(mod["main"])))
-
-
-def _calling_regions_once(main: relay.Function) -> relay.Function:
-    called: dict[tuple[object, ...], relay.Call] = {}
-
-    def once(call: relay.Call, arguments: list[relay.Expr]) -> relay.Call:
-        new = called_with(call, arguments)
-        return called.setdefault((call.op, *arguments), new) if isinstance(call.op, relay.GlobalVar) else new
-
-    return rebuild_calls(main, once)
+    with tvm.transform.PassContext(opt_level=3):
+        return tvm.transform.Sequential(passes)(mod)
 
 
 def _c_source(library: object) -> str:
@@ -165,11 +142,6 @@ def _with_ends(program: Program, names: Sequence[str], ends: Ends) -> Program:
         return replace(call, arguments=tuple(new.get(buffer, buffer) for buffer in call.arguments))
 
     return replace(program, inputs=inputs, outputs=outputs, calls=tuple(map(renamed, program.calls)))
-
-
-def golden_semantics() -> Any:
-    """The requantize configuration of every TVM build: it defines the golden semantics."""
-    return relay.qnn.op.requantize_config(rounding="UPWARD", compute_dtype="int64")
 
 
 @contextmanager

@@ -19,7 +19,6 @@ from tvm.relay.frontend import onnx as importer
 
 from byoc_hw.frontend.relay.constant_folding import is_foldable
 from byoc_hw.frontend.relay.constant_values import computed_or_called
-from byoc_hw.frontend.relay.sources import operator_name
 
 
 class _Folding:
@@ -66,7 +65,7 @@ class _Folding:
             return self._left[expr.tuple_value]
         if not isinstance(expr, relay.Call) or any(self._left[argument] for argument in expr.args):
             return True
-        return is_foldable(expr) and not operator_name(expr).startswith("qnn.")
+        return is_foldable(expr, qnn=False)
 
 
 class _Types:

@@ -15,6 +15,7 @@ from byoc_hw.errors import Unsupported
 from byoc_hw.frontend.accelerators import by_name
 from byoc_hw.frontend.relay import read
 from byoc_hw.frontend.relay.compose import applied, called_with, each_call, rebuild_calls, with_main, without_composite
+from byoc_hw.frontend.relay.constant_folding import fold_constants
 from byoc_hw.frontend.relay.lower import lower_region, region_layout
 from byoc_hw.frontend.relay.opaque import merge_composites, show_bodies
 from byoc_hw.frontend.relay.session import Session, session
@@ -63,7 +64,7 @@ def optimize(mod: tvm.IRModule, compiler: str, why_no_plan: Planner) -> tvm.IRMo
                 relay.transform.ConvertLayout(DESIRED_LAYOUTS),
                 each_call(_tidied, "TidyLayouts"),
                 each_call(_restoring(spans), "RestoreBiases"),
-                relay.transform.FoldConstant(),
+                fold_constants(),
                 merge_composites(entries(replace(current, recorder=Recorder())), current.bodies),
                 show_bodies(current.bodies),
             ]

@@ -12,11 +12,12 @@ import tvm
 from tvm import relay
 
 from byoc_hw.frontend.relay.compose import called_with, inline_regions, rebuild_calls, rebuilt_values, without_composite
-from byoc_hw.frontend.relay.golden import golden_executor
+from byoc_hw.frontend.relay.golden import TARGET, golden_executor
 from byoc_hw.frontend.relay.interface import output_values
 from byoc_hw.frontend.relay.lower import layer_values
 from byoc_hw.frontend.relay.partition import folding, prepare
-from byoc_hw.frontend.relay.record import regions
+from byoc_hw.frontend.relay.record import regions, without_bodies
+from byoc_hw.frontend.relay.regrouping import regrouped
 from byoc_hw.frontend.relay.serial import serial
 from byoc_hw.tensor import Array
 
@@ -28,12 +29,15 @@ class Reference:
     def __init__(self, mod: tvm.IRModule, params: Mapping[str, Any] | None = None, *, layers: bool = False) -> None:
         """Compile; with `layers`, a partitioned module also returns the output of every offloaded layer."""
         self.layer_names: list[str] = []
+        left_out = None
+        if regions(mod):
+            mod, left_out = _with_host_regrouped(mod)
         if layers:
             mod, self.layer_names = with_layers(mod)
         elif regions(mod):
             mod = inline_regions(mod, regions(mod))
         mod = prepare(mod, params)
-        self._executor = golden_executor(tvm.transform.Sequential(folding())(mod))
+        self._executor = golden_executor(tvm.transform.Sequential(folding())(mod), left_out)
         self._names = [parameter.name_hint for parameter in mod["main"].params]
 
     @serial
@@ -49,6 +53,12 @@ class Reference:
         """Output of every offloaded layer of the last run, by the layer's name."""
         first = self._executor.get_num_outputs() - len(self.layer_names)
         return {name: self._executor.get_output(first + i).numpy() for i, name in enumerate(self.layer_names)}
+
+
+def _with_host_regrouped(mod: tvm.IRModule) -> tuple[tvm.IRModule, list[str]]:
+    """The module with the host's part `regrouped`: what its regions compute are whole numbers."""
+    host, left_out = regrouped(without_bodies(relay.transform.InferType()(mod)), TARGET)
+    return relay.transform.InferType()(tvm.IRModule({**host.functions, **regions(mod)})), left_out
 
 
 def with_layers(mod: tvm.IRModule) -> tuple[tvm.IRModule, list[str]]:

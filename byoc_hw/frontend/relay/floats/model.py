@@ -13,6 +13,7 @@ from tvm import relay
 from byoc_hw.errors import InvalidInput
 from byoc_hw.frontend.relay.checks import check_module
 from byoc_hw.frontend.relay.compose import called_with, rebuilt_values
+from byoc_hw.frontend.relay.constant_folding import fold_constants
 from byoc_hw.frontend.relay.floats.products import Written, static_shape
 from byoc_hw.frontend.relay.floats.reader import Reader
 from byoc_hw.frontend.relay.interface import output_values
@@ -52,7 +53,8 @@ def float_model(mod: tvm.IRModule, params: Mapping[str, Any] | None) -> RelayFlo
     passes = [
         relay.transform.InferType(),
         relay.transform.SimplifyInference(),
-        relay.transform.FoldConstant(),
+        relay.transform.InferType(),
+        fold_constants(),
         relay.transform.InferType(),
         plain_moves(),
         relay.transform.InferType(),

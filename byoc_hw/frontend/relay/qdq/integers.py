@@ -16,6 +16,7 @@ import tvm
 from tvm import relay
 
 from byoc_hw.frontend.relay.compose import called_with
+from byoc_hw.frontend.relay.constant_folding import fold_constants
 from byoc_hw.frontend.relay.match import users_of
 from byoc_hw.frontend.relay.qdq.host_images import resized_in_nhwc
 from byoc_hw.frontend.relay.qdq.operators import PICKS, PRODUCTS, RULES, WITH_PARTS, concatenated
@@ -37,14 +38,12 @@ _DEEPEST = 100
 
 def integer_form(mod: tvm.IRModule) -> tvm.IRModule:
     """The integer form of a module in QDQ form, with its constants folded; other operators are unchanged."""
-    mod = tvm.transform.Sequential([relay.transform.FoldConstant(), relay.transform.InferType()])(mod)
+    mod = tvm.transform.Sequential([fold_constants(), relay.transform.InferType()])(mod)
     main = mod["main"]
     body = _Integers(users_of(main)).of(main.body)
     whole = relay.Function(main.params, body, None, main.type_params, main.attrs, main.span)
     mod = tvm.IRModule({**mod.functions, mod.get_global_var("main"): whole}, mod.type_definitions, attrs=mod.attrs)
-    return tvm.transform.Sequential(
-        [relay.transform.InferType(), relay.transform.FoldConstant(), relay.transform.InferType()]
-    )(mod)
+    return tvm.transform.Sequential([relay.transform.InferType(), fold_constants(), relay.transform.InferType()])(mod)
 
 
 def in_qdq_form(mod: tvm.IRModule) -> bool:

@@ -1,0 +1,65 @@
+"""Operators of the host that change nothing, left out: what TVM's SimplifyExpr does of it for every network."""
+
+from __future__ import annotations
+
+import numpy as np
+import tvm
+from tvm import relay
+
+from byoc_hw.frontend.relay.compose import called_with, rebuild_calls
+from byoc_hw.frontend.relay.sources import operator_name
+
+_NEUTRAL = {"add": 0, "subtract": 0, "multiply": 1, "divide": 1}
+"""The second operand with which an operator changes nothing. TVM takes x for x + 0 too, where x may be -0."""
+
+
+def without_neutral(main: relay.Function) -> relay.Function:
+    """A type-checked function without sums with 0, products with 1, and casts and reshapes of others or of nothing."""
+    types = {parameter: parameter.checked_type for parameter in main.params}
+
+    def rebuild(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:
+        for before, now in zip(call.args, arguments, strict=True):
+            types[now] = before.checked_type
+        return _simpler(called_with(call, arguments), call.checked_type, types)
+
+    return rebuild_calls(main, rebuild)
+
+
+def neutral_operand(call: relay.Call) -> int | None:
+    """The place of the operand with which a call changes no number of the other one, if there is one."""
+    name = operator_name(call)
+    for place in (0, 1) if name in ("add", "multiply") else (1,) if name in _NEUTRAL else ():
+        if isinstance(call.args[place], relay.Constant):
+            values = call.args[place].data.numpy()
+            if values.size == 1 and values.item() == _NEUTRAL[name]:
+                return place
+    return None
+
+
+def _simpler(call: relay.Call, of: tvm.ir.Type, types: dict[relay.Expr, tvm.ir.Type]) -> relay.Expr:
+    """A call of this type, whose arguments are of these, or what it leaves unchanged."""
+    name = operator_name(call)
+    if name in ("cast", "reshape"):
+        return _of_source(call, name, of, types)
+    place = neutral_operand(call)
+    return call if place is None or types[call.args[1 - place]] != of else call.args[1 - place]
+
+
+def _of_source(call: relay.Call, name: str, of: tvm.ir.Type, types: dict[relay.Expr, tvm.ir.Type]) -> relay.Expr:
+    """A cast or reshape of what is in front of those before it."""
+    value = call.args[0]
+    while isinstance(value, relay.Call) and operator_name(value) == name:
+        source = value.args[0]
+        if name == "cast" and not _keeps(types[source].dtype, types[value].dtype):
+            break
+        value = source
+    if types[value] == of:
+        return value
+    if value.same_as(call.args[0]) or not of.shape:
+        return call
+    return called_with(relay.reshape(call.args[0], of.shape) if name == "reshape" else call, [value])
+
+
+def _keeps(source: str, to: str) -> bool:
+    """Whether a type has all numbers of another one."""
+    return source != "bool" and bool(np.can_cast(np.dtype(source), np.dtype(to), "safe"))
