@@ -56,3 +56,29 @@ def test_a_module_without_an_operator_gives_its_input():
     one, other = values(golden_executor(mod))
     np.testing.assert_array_equal(one, other)
     assert one.any()
+
+
+def scaled(factor, name="x"):
+    x = relay.var(name, shape=(1, 6, 6, 4), dtype="float32")
+    return relay.transform.InferType()(tvm.IRModule.from_expr(relay.Function([x], x * relay.const(np.float32(factor)))))
+
+
+def test_a_module_is_compiled_once(monkeypatch):
+    monkeypatch.setattr(golden, "_programs", {})
+    first, other = golden_executor(scaled(2.0)), golden_executor(scaled(3.0))
+    monkeypatch.setattr(golden, "_program", None)
+    again = golden_executor(scaled(2.0))
+    for executor in (first, other, again):  # each with results of its own
+        executor.run(x=np.ones((1, 6, 6, 4), "float32"))
+    assert [one.get_output(0).numpy().max() for one in (first, other, again)] == [2, 3, 2]
+    with pytest.raises(TypeError):
+        golden_executor(scaled(2.0, "y"))  # its input has another name
+    monkeypatch.undo()
+    golden_executor(scaled(2.0, "y")).run(y=np.ones((1, 6, 6, 4), "float32"))
+
+
+def test_few_programs_are_remembered(monkeypatch):
+    monkeypatch.setattr(golden, "_programs", {})
+    for factor in range(golden._REMEMBERED + 2):
+        golden_executor(scaled(factor + 2))
+    assert len(golden._programs) == golden._REMEMBERED

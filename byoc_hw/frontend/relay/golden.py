@@ -8,7 +8,7 @@ Constants are folded only where TVM cannot lower them, as it cannot a reshape of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tvm
@@ -32,8 +32,29 @@ _OF_FLOAT_PRODUCTS = ["FoldScaleAxis", "FlattenAtrousConv"]
 _PRODUCTS = ("nn.conv1d", "nn.conv2d", "nn.conv3d", "nn.dense", "nn.conv2d_transpose")
 
 
+_REMEMBERED = 4
+"""The programs that are remembered: those that were asked for last."""
+
+_programs: dict[tuple[object, ...], tuple[tvm.IRModule, Callable[[], Any]]] = {}
+
+
 def golden_executor(mod: tvm.IRModule, left_out: Sequence[str] | None = None) -> Any:
-    """TVM's executor of a type-checked module without regions; of one that is `regrouped` with what it leaves out."""
+    """TVM's executor of a type-checked module without regions; of one that is `regrouped` with what it leaves out.
+
+    A module is compiled once, while it is one of the last."""
+    names = tuple(parameter.name_hint for parameter in mod["main"].params)
+    key = tvm.ir.structural_hash(mod), names, tuple(left_out or ()), can_link()
+    known = _programs.pop(key, None)
+    if known is None or not tvm.ir.structural_equal(known[0], mod):
+        known = mod, _program(mod, left_out)
+    _programs[key] = known
+    if len(_programs) > _REMEMBERED:
+        del _programs[next(iter(_programs))]
+    return known[1]()
+
+
+def _program(mod: tvm.IRModule, left_out: Sequence[str] | None) -> Callable[[], Any]:
+    """What makes executors of a module that TVM has compiled, each with tensors of its own."""
     called = _called(mod)
     target = TARGET if "power" in called else f"{TARGET} -opt-level=0"
     if left_out is None:
@@ -45,17 +66,16 @@ def golden_executor(mod: tvm.IRModule, left_out: Sequence[str] | None = None) ->
         library = _built(mod, target, [*left_out, "FoldConstant"])
     except Exception:  # TVM raises errors of every class; those that folding does not avoid come once more
         library = _built(mod, target, left_out)
-    return _executor(library)
-
-
-def _executor(library: Any) -> Any:
-    """The executor of what TVM has compiled, linked and loaded where there is a linker and anything to link."""
     compiled = library.get_lib()
     if not can_link() or compiled.type_key != "llvm":
-        return graph_executor.GraphModule(library["default"](tvm.cpu()))
+        return lambda: graph_executor.GraphModule(library["default"](tvm.cpu()))
     loaded = linked(compiled.save, cc.create_shared, tvm.runtime.load_module)
-    executor = graph_executor.create(library.get_graph_json(), loaded, tvm.cpu())
-    executor.set_input(**library.get_params())
+
+    def executor() -> Any:
+        made = graph_executor.create(library.get_graph_json(), loaded, tvm.cpu())
+        made.set_input(**library.get_params())
+        return made
+
     return executor
 
 
