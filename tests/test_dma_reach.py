@@ -16,7 +16,7 @@ from byoc_hw.errors import InvalidInput, PlanError, RunError
 APART = replace(byoc_hw.REFERENCE, label="APART", dma_reads_flash=False)
 DLA = replace(byoc_hw.DIANA_DIGITAL, name="dla", label="DLA", dma_reads_flash=False)
 CHIP = byoc_hw.Soc((DLA, byoc_hw.DSP), label="DLA + DSP")
-SANITIZED = byoc_hw.Toolchain(cflags="-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all")
+SANITIZED = byoc_hw.Toolchain(cflags="-O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all")
 
 
 def built(hardware, **options):

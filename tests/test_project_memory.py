@@ -19,7 +19,7 @@ from byoc_hw.errors import PlanError
 
 QUICK = byoc_hw.Toolchain(cflags="-O1")
 RISCV = ["-march=rv32imc", "-mabi=ilp32", "-ffreestanding", "-Os", "-std=c11"]
-FLAGS = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-sanitize=shift"]
+FLAGS = ["-O1", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-sanitize=shift"]
 
 
 @pytest.fixture(scope="module")

@@ -29,7 +29,7 @@ from byoc_hw.run.toolchain import Toolchain
 from byoc_hw.soc import Hardware, Soc
 
 GOLDEN = Path(__file__).parent / "golden" / "two_adds_on_a_chip.c"
-SANITIZED = Toolchain(cflags="-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all")
+SANITIZED = Toolchain(cflags="-O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all")
 REPORT = {"mod_name": "demo", "accelerator": "TWIN", "numerics": "relay", "tuning": "", "outcomes": []}
 IMAGE = np.random.default_rng(0).integers(-128, 128, (1, 16, 16, 4)).astype(np.int8)
 

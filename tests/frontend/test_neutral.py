@@ -25,12 +25,21 @@ LEFT_OUT = {
     "a sum of whole numbers with zero": N + number(0, "int8"),
     "a cast to its own type": relay.cast(X, "float32"),
     "a cast there and back": relay.cast(relay.cast(N, "int32"), "int8"),
+    "a clip to all numbers of a type": relay.clip(N, -128.0, 127.0),
     "a reshape to its own shape": relay.reshape(X, (2, -1)),
     "a reshape there and back": relay.reshape(relay.reshape(X, (3, 4)), (2, 6)),
 }
 SHORTER = {
     "a number there and back": (relay.reshape(relay.reshape(relay.sum(X), (1,)), ()), relay.sum(X)),
     "a cast by way of a larger type": (relay.cast(relay.cast(N, "int32"), "float32"), relay.cast(N, "float32")),
+    "a cast of what is clipped to a smaller type": (
+        relay.cast(relay.cast(relay.clip(relay.cast(N, "int32"), -128.0, 127.0), "int8"), "int64"),
+        relay.cast(relay.clip(relay.cast(N, "int32"), -128.0, 127.0), "int64"),
+    ),
+    "a cast that cuts what is clipped": (
+        relay.cast(relay.cast(relay.clip(X, 0.0, 127.0), "int8"), "int32"),
+        relay.cast(relay.clip(X, 0.0, 127.0), "int32"),
+    ),
     "a reshape of a reshape": (
         relay.reshape(relay.reshape(relay.reshape(X, (12,)), (3, 4)), (4, 3)),
         relay.reshape(X, (4, 3)),
@@ -43,6 +52,12 @@ STAYS = {
     "a sum with zeros": X + number([0] * 6),
     "a sum that has more dimensions": X + number([[[0]]]),
     "a product with another number": X * number(2),
+    "a clip to some numbers of a type": relay.clip(N, -127.0, 127.0),
+    "a clip of float": relay.clip(X, -128.0, 127.0),
+    "a cast of what is clipped to more than a smaller type has": relay.cast(
+        relay.cast(relay.clip(relay.cast(N, "int32"), -129.0, 127.0), "int8"), "int64"
+    ),
+    "whole numbers of float": relay.cast(relay.cast(relay.clip(X, 0.0, 127.0), "int8"), "float32"),
     "a cast by way of a smaller type": relay.cast(relay.cast(X, "int8"), "float32"),
     "a number of one that has a dimension": relay.reshape(relay.reshape(relay.var("one", shape=(1,)), (1, 1)), ()),
 }

@@ -22,7 +22,7 @@ HWLIB = Path(byoc_hw.hwlib.__file__).parent
 HERE = Path(__file__).parent
 OF_CHIPS = ("hwlib_lanes.c", "hwlib_table.c")
 STRICT = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-Wconversion"]
-SANITIZED = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+SANITIZED = ["-O1", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 
 
 def run_gcc(*arguments: str | Path, cwd: Path | None = None) -> None:

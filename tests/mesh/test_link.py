@@ -15,7 +15,7 @@ from byoc_hw.mesh.plan import Patch
 from byoc_hw.tensor import Tensor
 
 LINK = Path(byoc_hw.mesh.__file__).parent / "link"
-FLAGS = ["-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-O1", "-g"]
+FLAGS = ["-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-O1", "-g1"]
 
 
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])

@@ -48,7 +48,7 @@ from byoc_hw.run.qemu import QEMU
 FRAMES = 5
 TINY = replace(REFERENCE, activation_memory=1024)  # stages have scratch in the arena that they share
 STRICT = ["-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Werror"]
-SANITIZED = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+SANITIZED = ["-O1", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 HOST = ["-Wno-unused-const-variable", "-Wno-unused-parameter", "-Wno-conversion", "-fno-strict-aliasing", "-fwrapv"]
 
 

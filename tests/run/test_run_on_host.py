@@ -108,7 +108,7 @@ def test_a_second_run_does_not_build_again(project: Path) -> None:
 
 
 def test_is_clean_under_the_sanitizers(project: Path) -> None:
-    flags = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all"
+    flags = "-O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all"
     toolchains = Toolchain(cflags=flags), Toolchain()
     (sanitized,), (plain,) = (run_on_host(project, [random_input(4)], chain) for chain in toolchains)
     assert np.array_equal(sanitized.outputs[0], plain.outputs[0])

@@ -14,7 +14,8 @@ _NEUTRAL = {"add": 0, "subtract": 0, "multiply": 1, "divide": 1}
 
 
 def without_neutral(main: relay.Function) -> relay.Function:
-    """A type-checked function without sums with 0, products with 1, and casts and reshapes of others or of nothing."""
+    """A type-checked function without sums with 0, products with 1, clips to what a type has, and casts and reshapes of
+    others or of nothing."""
     types = {parameter: parameter.checked_type for parameter in main.params}
 
     def rebuild(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:
@@ -41,6 +42,9 @@ def _simpler(call: relay.Call, of: tvm.ir.Type, types: dict[relay.Expr, tvm.ir.T
     name = operator_name(call)
     if name in ("cast", "reshape"):
         return _of_source(call, name, of, types)
+    if name == "clip" and "int" in of.dtype:
+        limits = np.iinfo(of.dtype)
+        return call.args[0] if call.attrs.a_min <= limits.min and limits.max <= call.attrs.a_max else call
     place = neutral_operand(call)
     return call if place is None or types[call.args[1 - place]] != of else call.args[1 - place]
 
@@ -50,7 +54,7 @@ def _of_source(call: relay.Call, name: str, of: tvm.ir.Type, types: dict[relay.E
     value = call.args[0]
     while isinstance(value, relay.Call) and operator_name(value) == name:
         source = value.args[0]
-        if name == "cast" and not _keeps(types[source].dtype, types[value].dtype):
+        if name == "cast" and not _keeps(source, types[source].dtype, types[value].dtype, of.dtype):
             break
         value = source
     if types[value] == of:
@@ -60,6 +64,13 @@ def _of_source(call: relay.Call, name: str, of: tvm.ir.Type, types: dict[relay.E
     return called_with(relay.reshape(call.args[0], of.shape) if name == "reshape" else call, [value])
 
 
-def _keeps(source: str, to: str) -> bool:
-    """Whether a type has all numbers of another one."""
-    return source != "bool" and bool(np.can_cast(np.dtype(source), np.dtype(to), "safe"))
+def _keeps(value: relay.Expr, source: str, through: str, to: str) -> bool:
+    """Whether a value of a type, cast to another one by way of a third, is that which it is without."""
+    if source == "bool":
+        return False
+    if isinstance(value, relay.Call) and operator_name(value) == "clip" and "int" in through:
+        limits = np.iinfo(through)
+        within = limits.min <= value.attrs.a_min and value.attrs.a_max <= limits.max
+        if within and ("int" in source or "int" in to):
+            return True
+    return bool(np.can_cast(np.dtype(source), np.dtype(through), "safe"))
