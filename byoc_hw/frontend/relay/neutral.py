@@ -7,7 +7,7 @@ import tvm
 from tvm import relay
 
 from byoc_hw.frontend.relay.compose import called_with, rebuild_calls
-from byoc_hw.frontend.relay.sources import operator_name
+from byoc_hw.frontend.relay.sources import operator_name, with_span
 
 _NEUTRAL = {"add": 0, "subtract": 0, "multiply": 1, "divide": 1}
 """The second operand with which an operator changes nothing. TVM takes x for x + 0 too, where x may be -0."""
@@ -61,7 +61,7 @@ def _of_source(call: relay.Call, name: str, of: tvm.ir.Type, types: dict[relay.E
         return value
     if value.same_as(call.args[0]) or not of.shape:
         return call
-    return called_with(relay.reshape(call.args[0], of.shape) if name == "reshape" else call, [value])
+    return called_with(call, [value]) if name == "cast" else with_span(relay.reshape(value, of.shape), call.span)
 
 
 def _keeps(value: relay.Expr, source: str, through: str, to: str) -> bool:
