@@ -11,8 +11,6 @@ from byoc_hw.frontend.relay.interface import output_values
 from byoc_hw.frontend.relay.partition import folding, prepare
 from byoc_hw.frontend.relay.reference import Reference, with_layers
 
-SANITIZED = "-O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all"
-
 
 def input_arrays(mod, count=3, seed=0):
     """Inputs for a module: the rails of each type, then random ones, each a list in model order."""

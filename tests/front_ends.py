@@ -22,7 +22,7 @@ _KNOWING = (
 """The front ends, and what calls them."""
 _CALLING = ("test_fuzz", "test_notebooks")
 """Files that import what knows TVM where they need it, or in other processes."""
-_OF_BOTH = ("test_same_graphs",)
+_OF_BOTH = ("test_same_graphs", "test_tflite_host")
 """Files with results that either TVM has to give."""
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tvm
-from bit_exact import SANITIZED, assert_bit_exact, input_arrays
+from bit_exact import assert_bit_exact, input_arrays
 from relay_samples import Conv, Dense, Pool, const, module, variable
+from sanitizers import SANITIZED
 from tvm import relay
 
 import byoc_hw

@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from bit_exact import SANITIZED, assert_equals_tvm, input_arrays
+from bit_exact import assert_equals_tvm, input_arrays
 from relay_samples import Conv, module
 from riscv32_tools import needs_riscv32
+from sanitizers import SANITIZED
 from tvm import relay
 
 import byoc_hw

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from bit_exact import SANITIZED
 from relay_samples import module, variable
 from riscv32_tools import needs_riscv32
+from sanitizers import SANITIZED
 from tflite_samples import Node, TensorSample, custom_options, network_bytes
 from tvm import relay
 

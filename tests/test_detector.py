@@ -4,9 +4,9 @@ import re
 
 import numpy as np
 import pytest
-from bit_exact import SANITIZED
 from quoted_output import assert_readme_quotes
 from riscv32_tools import needs_riscv32
+from sanitizers import SANITIZED
 
 import byoc_hw
 from byoc_hw.accelerator import REFERENCE, SMALL

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import sanitizers
 from relay_samples import Conv, module, variable
 from riscv32_tools import needs_riscv32
 
@@ -16,7 +17,7 @@ from byoc_hw.errors import InvalidInput, PlanError, RunError
 APART = replace(byoc_hw.REFERENCE, label="APART", dma_reads_flash=False)
 DLA = replace(byoc_hw.DIANA_DIGITAL, name="dla", label="DLA", dma_reads_flash=False)
 CHIP = byoc_hw.Soc((DLA, byoc_hw.DSP), label="DLA + DSP")
-SANITIZED = byoc_hw.Toolchain(cflags="-O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all")
+SANITIZED = byoc_hw.Toolchain(cflags=sanitizers.SANITIZED)
 
 
 def built(hardware, **options):

@@ -4,8 +4,9 @@ does a layer in tiles."""
 from dataclasses import replace
 
 import pytest
-from bit_exact import SANITIZED, assert_equals_tvm, input_arrays
+from bit_exact import assert_equals_tvm, input_arrays
 from relay_samples import Add, Conv, Quantized, module, variable
+from sanitizers import SANITIZED
 
 import byoc_hw
 from byoc_hw.accelerator import REFERENCE

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bit_exact import SANITIZED, input_arrays
+from bit_exact import input_arrays
 from relay_samples import module, variable
 from riscv32_tools import needs_riscv32
+from sanitizers import FLAGS, SANITIZED
 from test_failing_calls import residual
 from test_overlap import two_branches
 from tvm import relay
@@ -132,7 +133,7 @@ def misuse(project, directory, least_polls):
     subprocess.run(["make", "-s", "-C", project.directory, "CC=gcc", f"CFLAGS={SANITIZED}", "lib"], check=True)
     flags = [f"-I{project.directory / 'include'}", f"-DINPUT_BYTES={bytes_of(project.inputs)}"]
     flags += [f"-DOUTPUT_BYTES={bytes_of(project.outputs)}", f"-DLEAST_POLLS={least_polls}"]
-    strict = [*SANITIZED.split(), "-std=c11", "-Wall", "-Wextra", "-Werror"]
+    strict = [*FLAGS, "-std=c11", "-Wall", "-Wextra", "-Werror"]
     library = project.directory / "build" / "libdefault.a"
     program = directory / "misuse"
     subprocess.run(["gcc", *strict, *flags, HERE / "misuse_of_polls.c", library, "-lm", "-o", program], check=True)

@@ -7,7 +7,8 @@ from shutil import which
 
 import numpy as np
 import pytest
-from bit_exact import SANITIZED, assert_bit_exact, assert_equals_tvm, input_arrays
+import sanitizers
+from bit_exact import assert_bit_exact, assert_equals_tvm, input_arrays
 from networks import mobilenet_v2
 from relay_samples import Add, Conv, Dense, Pool, const, module, variable
 from tvm import relay
@@ -19,7 +20,7 @@ from byoc_hw.errors import PlanError
 
 QUICK = byoc_hw.Toolchain(cflags="-O1")
 RISCV = ["-march=rv32imc", "-mabi=ilp32", "-ffreestanding", "-Os", "-std=c11"]
-FLAGS = ["-O1", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-sanitize=shift"]
+FLAGS = [*sanitizers.FLAGS, "-fno-sanitize=shift"]
 
 
 @pytest.fixture(scope="module")
@@ -246,7 +247,7 @@ def test_ends_inside_a_word_of_the_dma_may_lie_in_the_arena():
     mod = module(Dense(45, 1).expr(relay.reshape(x, (1, 45))), x)
     partitioned = byoc_hw.partition_for_hwlib(mod, accelerator=replace(REFERENCE, dma_alignment=8))
     project = byoc_hw.build(partitioned, io_in_arena=True)
-    assert_equals_tvm(project, partitioned, mod, list(input_arrays(mod, 1)), SANITIZED)
+    assert_equals_tvm(project, partitioned, mod, list(input_arrays(mod, 1)), sanitizers.SANITIZED)
 
 
 # ---------------------------------------------------------------- nothing hidden

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from bit_exact import SANITIZED, assert_bit_exact
+from bit_exact import assert_bit_exact
 from relay_samples import Add, Conv, Dense, Mul, Quantized, const, module
+from sanitizers import SANITIZED
 from tvm import relay
 
 import byoc_hw

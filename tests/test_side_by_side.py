@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bit_exact import SANITIZED
 from relay_samples import Conv, module, variable
+from sanitizers import FLAGS, SANITIZED
 from tvm import relay
 
 import byoc_hw
@@ -91,7 +91,7 @@ def test_on_a_hal_over_registers(tmp_path):
 
 def check(directory, chip, hal=""):
     projects, libraries = program(directory, chip, hal)
-    strict = [*SANITIZED.split(), "-std=c11", "-Wall", "-Wextra", "-Werror", f"-DBYTES={BYTES}"]
+    strict = [*FLAGS, "-std=c11", "-Wall", "-Wextra", "-Werror", f"-DBYTES={BYTES}"]
     strict += ["-DAPART"] if chip is APART else []
     strict += [f"-I{project.directory / 'include'}" for project in projects.values()]
     built = directory / "program"

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from bit_exact import SANITIZED
+from sanitizers import SANITIZED
 from tflite_mobile_net import FLOAT, VALID, Network, mobile_net
 from tflite_samples import OperatorSample, TensorSample, model_bytes
 

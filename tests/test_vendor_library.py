@@ -7,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bit_exact import SANITIZED, assert_bit_exact, assert_equals_tvm, input_arrays
+from bit_exact import assert_bit_exact, assert_equals_tvm, input_arrays
 from relay_samples import Conv, Subtract, module
+from sanitizers import SANITIZED
 from tvm import relay
 
 import byoc_hw

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import sanitizers
 from chip_samples import CHIP, DSP, NPU, TWO_BRANCHES, activation, chip_plan, two_branches
 from emit_samples import place_all, sample_parts
 
@@ -29,7 +30,7 @@ from byoc_hw.run.toolchain import Toolchain
 from byoc_hw.soc import Hardware, Soc
 
 GOLDEN = Path(__file__).parent / "golden" / "two_adds_on_a_chip.c"
-SANITIZED = Toolchain(cflags="-O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all")
+SANITIZED = Toolchain(cflags=sanitizers.SANITIZED)
 REPORT = {"mod_name": "demo", "accelerator": "TWIN", "numerics": "relay", "tuning": "", "outcomes": []}
 IMAGE = np.random.default_rng(0).integers(-128, 128, (1, 16, 16, 4)).astype(np.int8)
 

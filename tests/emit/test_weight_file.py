@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from bit_exact import SANITIZED
 from riscv32_tools import needs_riscv32
+from sanitizers import SANITIZED
 from vendor_library import VENDOR
 
 import byoc_hw

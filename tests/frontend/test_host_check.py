@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-from bit_exact import SANITIZED, input_arrays
+from bit_exact import input_arrays
 from relay_samples import Add, Mul, Quantized, const, module, variable
+from sanitizers import SANITIZED
 from tvm import relay
 
 import byoc_hw

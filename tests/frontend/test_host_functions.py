@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from bit_exact import SANITIZED
 from relay_samples import const, module, variable
+from sanitizers import SANITIZED
 from tvm import relay
 
 import byoc_hw

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from bit_exact import SANITIZED
 from relay_samples import Sample, const, module, variable
+from sanitizers import SANITIZED
 from tvm import relay
 
 import byoc_hw

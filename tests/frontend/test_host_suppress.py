@@ -4,9 +4,9 @@ import itertools
 
 import numpy as np
 import pytest
-from bit_exact import SANITIZED
 from relay_samples import module, variable
 from riscv32_tools import needs_riscv32
+from sanitizers import SANITIZED
 from tvm import relay
 
 import byoc_hw

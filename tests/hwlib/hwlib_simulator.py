@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import sanitizers
 
 import byoc_hw.hwlib
 from byoc_hw.accelerator import Accelerator
@@ -22,7 +23,6 @@ HWLIB = Path(byoc_hw.hwlib.__file__).parent
 HERE = Path(__file__).parent
 OF_CHIPS = ("hwlib_lanes.c", "hwlib_table.c")
 STRICT = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-Wconversion"]
-SANITIZED = ["-O1", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 
 
 def run_gcc(*arguments: str | Path, cwd: Path | None = None) -> None:
@@ -49,8 +49,8 @@ def compiled(directory: Path, name: str, sources: Sequence[Path], *flags: str) -
     includes = [f"-I{folder}" for folder in (HWLIB / "include", HWLIB / "sim", ".")]
     objects = [f"{source.stem}.o" for source in sources]
     for source, target in zip(sources, objects, strict=True):
-        run_gcc(*SANITIZED, *flags, *includes, "-c", source, "-o", target, cwd=directory)
-    run_gcc(*SANITIZED, *objects, "-o", name, cwd=directory)
+        run_gcc(*sanitizers.FLAGS, *flags, *includes, "-c", source, "-o", target, cwd=directory)
+    run_gcc(*sanitizers.FLAGS, *objects, "-o", name, cwd=directory)
     return directory / name
 
 

@@ -7,7 +7,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hwlib_simulator import HERE, HWLIB, SANITIZED, STRICT, run_gcc
+import sanitizers
+from hwlib_simulator import HERE, HWLIB, STRICT, run_gcc
 
 from byoc_hw.accelerator import REFERENCE
 from byoc_hw.hwlib.accelerator_header import accelerator_header
@@ -24,7 +25,7 @@ def lanes_program(request, tmp_path_factory) -> Path:
     program = tmp_path_factory.mktemp("lanes") / request.param
     flags = ["-DHWLIB_TRACE"] if request.param == "traced" else []
     sources = [HERE / "lanes.c", HWLIB / "src" / "hwlib_lanes.c"]
-    run_gcc(*STRICT, *SANITIZED, *flags, f"-I{HWLIB / 'include'}", *sources, "-o", program)
+    run_gcc(*STRICT, *sanitizers.FLAGS, *flags, f"-I{HWLIB / 'include'}", *sources, "-o", program)
     return program
 
 
@@ -91,7 +92,7 @@ def test_bytes_of_main_memory_are_compared_exactly(tmp_path: Path):
         f"int main(void)\n{{\n{cases}  return 0;\n}}\n"
     )
     source = HWLIB / "sim" / "sim_clock.c"
-    run_gcc(*STRICT, *SANITIZED, f"-I{HWLIB / 'sim'}", tmp_path / "main.c", source, "-o", tmp_path / "main")
+    run_gcc(*STRICT, *sanitizers.FLAGS, f"-I{HWLIB / 'sim'}", tmp_path / "main.c", source, "-o", tmp_path / "main")
     output = subprocess.run([tmp_path / "main"], capture_output=True, text=True, check=True).stdout
     assert dict(zip(CLASHES, output.split(), strict=True)) == {
         name: f"{clash}{clash}" for name, (*_, clash) in CLASHES.items()

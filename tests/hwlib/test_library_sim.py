@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hwlib_simulator import HWLIB, SANITIZED, STRICT, run_gcc
+import sanitizers
+from hwlib_simulator import HWLIB, STRICT, run_gcc
 
 from byoc_hw.accelerator import REFERENCE
 from byoc_hw.hwlib.library_header import library_header, library_sim_config
@@ -55,7 +56,7 @@ def said(tmp_path: Path, body: str, source: str = "sim/library/library_sim.c") -
     folders = [f"-I{folder}" for folder in (tmp_path, HWLIB / "include", HWLIB / "sim")]
     sources = [tmp_path / "main.c", HWLIB / "sim" / "sim_clock.c", HWLIB / "sim" / "sim_fault.c"]
     quiet = ["-Wno-unused-variable", "-Wno-unused-function"]
-    run_gcc(*STRICT, *SANITIZED, *quiet, *folders, *sources, "-o", tmp_path / "main")
+    run_gcc(*STRICT, *sanitizers.FLAGS, *quiet, *folders, *sources, "-o", tmp_path / "main")
     return subprocess.run([tmp_path / "main"], capture_output=True, text=True, check=True).stdout.split("; ")
 
 

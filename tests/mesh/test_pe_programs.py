@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import sanitizers
 from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -48,7 +49,6 @@ from byoc_hw.run.qemu import QEMU
 FRAMES = 5
 TINY = replace(REFERENCE, activation_memory=1024)  # stages have scratch in the arena that they share
 STRICT = ["-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Werror"]
-SANITIZED = ["-O1", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 HOST = ["-Wno-unused-const-variable", "-Wno-unused-parameter", "-Wno-conversion", "-fno-strict-aliasing", "-fwrapv"]
 
 
@@ -215,7 +215,7 @@ def computed(stdout):
 def images(mesh, layers, tmp_path_factory):
     """The images of the PEs with several stages, by their numbers, with the sanitizers of the host."""
     out = tmp_path_factory.mktemp("images")
-    return {pe: linked(mesh, layers, pe, out / f"pe{pe}", "gcc", SANITIZED) for pe in shared(mesh)}
+    return {pe: linked(mesh, layers, pe, out / f"pe{pe}", "gcc", sanitizers.FLAGS) for pe in shared(mesh)}
 
 
 def run_image(image, *arguments):

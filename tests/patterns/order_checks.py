@@ -3,8 +3,9 @@
 from dataclasses import replace
 
 import numpy as np
-from bit_exact import SANITIZED, assert_equals_tvm
+from bit_exact import assert_equals_tvm
 from pattern_checks import composites
+from sanitizers import SANITIZED
 
 import byoc_hw
 from byoc_hw import DIANA_DIGITAL, DSP, REFERENCE

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from emit_samples import host_only_parts, sample_graph, sample_parts
+from sanitizers import SANITIZED
 
 from byoc_hw.accelerator import SMALL
 from byoc_hw.emit.files import project_files, write_project
@@ -108,8 +109,7 @@ def test_a_second_run_does_not_build_again(project: Path) -> None:
 
 
 def test_is_clean_under_the_sanitizers(project: Path) -> None:
-    flags = "-O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all"
-    toolchains = Toolchain(cflags=flags), Toolchain()
+    toolchains = Toolchain(cflags=SANITIZED), Toolchain()
     (sanitized,), (plain,) = (run_on_host(project, [random_input(4)], chain) for chain in toolchains)
     assert np.array_equal(sanitized.outputs[0], plain.outputs[0])
     programs = [build_program(project, "host", chain, trace=False) for chain in toolchains]

@@ -39,7 +39,7 @@ def _foldable(main: relay.Function, qnn: bool) -> bool:
     return bool(found)
 
 
-def is_foldable(call: relay.Call, qnn: bool = True) -> bool:
+def is_foldable(call: relay.Call, qnn: bool) -> bool:
     """Whether TVM may fold a call; with `qnn`, one of QNN too."""
     if not isinstance(call.op, tvm.ir.Op) or call.op.name in _OF_SHAPES:
         return True

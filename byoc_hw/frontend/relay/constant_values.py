@@ -8,6 +8,7 @@ import numpy as np
 from tvm import relay
 
 from byoc_hw.frontend.relay.compose import called_with, rebuild_calls
+from byoc_hw.frontend.relay.read import layout_axes
 from byoc_hw.frontend.relay.sources import operator_name
 from byoc_hw.tensor import Array
 
@@ -56,10 +57,8 @@ def _transpose(call: relay.Call, array: Array) -> Array:
 
 
 def _layout_transform(call: relay.Call, array: Array) -> Array | None:
-    before, after = str(call.attrs.src_layout), str(call.attrs.dst_layout)
-    if sorted(before) != sorted(after) or not before.isalpha() or len(before) != array.ndim:
-        return None  # in blocks, as NCHW4c
-    return np.transpose(array, [before.index(letter) for letter in after])
+    axes = layout_axes(call)
+    return None if axes is None else np.transpose(array, axes)
 
 
 def _reshape(call: relay.Call, array: Array) -> Array | None:

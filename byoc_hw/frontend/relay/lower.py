@@ -76,13 +76,10 @@ def _composite(call: relay.Call) -> LayerNode:
 
 def _transpose(call: relay.Call) -> LayerNode:
     ifm = call.args[0]
-    if operator_name(call) == "transpose":
-        axes = read.transposed_axes(call)
-    else:
-        source, target = str(call.attrs.src_layout), str(call.attrs.dst_layout)
-        if sorted(source) != sorted(target):
-            raise Unsupported(f"layout_transform from {source} to {target} cannot be lowered: it is no permutation")
-        axes = tuple(source.index(letter) for letter in target)
+    axes = read.transposed_axes(call) if operator_name(call) == "transpose" else read.layout_axes(call)
+    if axes is None:
+        source, target = call.attrs.src_layout, call.attrs.dst_layout
+        raise Unsupported(f"layout_transform from {source} to {target} cannot be lowered: it is no permutation")
     names = source_names(call.span)
     name = f"{names[0] if names else 'layout'}_transpose"
     before, after = read.activation(ifm, f"{name}_ifm"), read.activation(call, name)

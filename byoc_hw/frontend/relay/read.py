@@ -225,6 +225,13 @@ def transposed_axes(call: relay.Call) -> tuple[int, ...]:
     return tuple(int(axis) % rank for axis in call.attrs.axes or reversed(range(rank)))
 
 
+def layout_axes(call: relay.Call) -> tuple[int, ...] | None:
+    """The axes of a layout_transform, as those of a transpose; None if it is no permutation."""
+    source, target = str(call.attrs.src_layout), str(call.attrs.dst_layout)
+    plain = source.isalpha() and sorted(source) == sorted(target)  # not in blocks, as NCHW4c
+    return tuple(source.index(letter) for letter in target) if plain else None
+
+
 def one_zero_point(zero_point: relay.Expr) -> tuple[int]:
     """The zero point of a whole weight tensor."""
     return (int(_one("weight zero point", constant(zero_point))),)

@@ -29,12 +29,12 @@ class Reference:
     def __init__(self, mod: tvm.IRModule, params: Mapping[str, Any] | None = None, *, layers: bool = False) -> None:
         """Compile; with `layers`, a partitioned module also returns the output of every offloaded layer."""
         self.layer_names: list[str] = []
-        left_out = None
-        if regions(mod):
+        functions, left_out = regions(mod), None
+        if functions:
             mod, left_out = _with_host_regrouped(mod)
         if layers:
             mod, self.layer_names = with_layers(mod)
-        elif regions(mod):
+        elif functions:
             mod = inline_regions(mod, regions(mod))
         mod = prepare(mod, params)
         self._executor = golden_executor(tvm.transform.Sequential(folding())(mod), left_out)
@@ -57,8 +57,9 @@ class Reference:
 
 def _with_host_regrouped(mod: tvm.IRModule) -> tuple[tvm.IRModule, list[str]]:
     """The module with the host's part `regrouped`: what its regions compute are whole numbers."""
-    host, left_out = regrouped(without_bodies(relay.transform.InferType()(mod)), TARGET)
-    return relay.transform.InferType()(tvm.IRModule({**host.functions, **regions(mod)})), left_out
+    mod = relay.transform.InferType()(mod)
+    host, left_out = regrouped(without_bodies(mod), TARGET)
+    return tvm.IRModule({**host.functions, **regions(mod)}), left_out
 
 
 def with_layers(mod: tvm.IRModule) -> tuple[tvm.IRModule, list[str]]:

@@ -11,7 +11,7 @@ from collections import defaultdict
 import tvm
 from tvm import relay
 
-from byoc_hw.frontend.relay.compose import called_with, rebuild_calls, with_main
+from byoc_hw.frontend.relay.compose import called_with, on_main, rebuild_calls, with_main
 from byoc_hw.frontend.relay.constant_folding import fold_constants
 from byoc_hw.frontend.relay.constant_values import without_plain_constants
 from byoc_hw.frontend.relay.neutral import neutral_operand, without_neutral
@@ -33,16 +33,20 @@ def regrouped(mod: tvm.IRModule, target: str) -> tuple[tvm.IRModule, list[str]]:
         relay.transform.SimplifyInference(),
         relay.transform.EliminateCommonSubexpr(),
         relay.transform.InferType(),
+        on_main(without_plain_constants, "PlainConstants"),
     ]
-    regrouping = [fold_constants(), relay.transform.FoldScaleAxis(), relay.transform.SimplifyExpr()]
+    regrouping = [
+        fold_constants(),
+        relay.transform.FoldScaleAxis(),
+        relay.transform.SimplifyExpr(),
+        on_main(_calling_regions_once, "RegionsOnce"),
+    ]
     left_out = ["SimplifyExpr", "SimplifyExprPostAlterOp"]
     with tvm.target.Target(target), golden_semantics(), tvm.transform.PassContext(opt_level=3):
         mod = tvm.transform.Sequential(plain)(mod)
-        mod = with_main(mod, without_plain_constants(mod["main"]))
-        if not may_regroup(mod):
+        if not _may_regroup(mod["main"]):
             return with_main(mod, without_neutral(mod["main"])), left_out
-        mod = tvm.transform.Sequential(regrouping)(mod)
-    return with_main(mod, _calling_regions_once(mod["main"])), [*left_out, "FoldScaleAxis"]
+        return tvm.transform.Sequential(regrouping)(mod), [*left_out, "FoldScaleAxis"]
 
 
 def _calling_regions_once(main: relay.Function) -> relay.Function:
@@ -56,10 +60,10 @@ def _calling_regions_once(main: relay.Function) -> relay.Function:
     return rebuild_calls(main, once)
 
 
-def may_regroup(mod: tvm.IRModule) -> bool:
-    """Whether SimplifyExpr may change a value of a type-checked module in the operators that TVM computes."""
+def _may_regroup(main: relay.Function) -> bool:
+    """Whether SimplifyExpr may change a value of a type-checked function in the operators that TVM computes."""
     known = _Known()
-    return any(known.regroups(call) for call in calls_in_order(mod["main"]))
+    return any(known.regroups(call) for call in calls_in_order(main))
 
 
 class _Known:

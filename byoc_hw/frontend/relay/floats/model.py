@@ -53,7 +53,6 @@ def float_model(mod: tvm.IRModule, params: Mapping[str, Any] | None) -> RelayFlo
     passes = [
         relay.transform.InferType(),
         relay.transform.SimplifyInference(),
-        relay.transform.InferType(),
         fold_constants(),
         relay.transform.InferType(),
         plain_moves(),
