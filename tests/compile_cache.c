@@ -5,9 +5,9 @@
  *
  * The cache has, by the hash of the command, the list of the files that were read, as the compiler's -MD writes it; and
  * by the hash of the command with the contents of those files, the object. Equal contents include equal files, so this
- * is all that a result depends on. Where no object is known so, one may be by the hash of the command with what the
- * preprocessor makes of the file: most of the simulator knows few of the numbers that its configuration has. There
- * temporary directories have equal names.
+ * is all that a result depends on. Where no object is known so, one may be by the hash of what the preprocessor makes of
+ * the file, with the command but for its own options: most of the simulator knows few of the numbers that its
+ * configuration has. There temporary directories have equal names.
  */
 #include <errno.h>
 #include <stdint.h>
@@ -88,6 +88,32 @@ static void make_equal(char *text)
     }
 }
 
+static uint64_t hashed_argument(uint64_t hash, const char *given)
+{
+    char *argument = strdup(given);
+    make_equal(argument);
+    hash = hashed(hash, argument, strlen(argument));
+    free(argument);
+    return hash;
+}
+
+/* How many of the first arguments are for the preprocessor, whose text has all that they do. */
+static int for_preprocessor(char *const arguments[])
+{
+    static const char *const alone[] = {"-MD", "-MMD", "-MP"}, *const with_another[] = {"-include", "-iquote", "-isystem"};
+    for (size_t index = 0; index < sizeof alone / sizeof *alone; index++) {
+        if (strcmp(arguments[0], alone[index]) == 0) {
+            return 1;
+        }
+    }
+    for (size_t index = 0; index < sizeof with_another / sizeof *with_another; index++) {
+        if (strcmp(arguments[0], with_another[index]) == 0) {
+            return 2;
+        }
+    }
+    return arguments[0][0] == '-' && strspn(arguments[0] + 1, "DIU") > 0;
+}
+
 static void in_cache(Path path, uint64_t hash, const char *extension)
 {
     snprintf(path, sizeof(Path), "%s/%016llx%s", CACHE, (unsigned long long)hash, extension);
@@ -151,12 +177,13 @@ int main(int count, char *arguments[])
         execv(COMPILER, arguments);
         return 127;
     }
-    uint64_t command = hashed(UINT64_C(14695981039346656037), COMPILER, strlen(COMPILER));
+    uint64_t command = hashed(UINT64_C(14695981039346656037), COMPILER, strlen(COMPILER)), proper = command;
     for (int index = 1; index < count; index++) {
-        char *argument = strdup(arguments[index]);
-        make_equal(argument);
-        command = hashed(command, argument, strlen(argument));
-        free(argument);
+        command = hashed_argument(command, arguments[index]);
+    }
+    for (int index = 1, skipped; index < count - 4; index += skipped ? skipped : 1) {
+        skipped = for_preprocessor(arguments + index);
+        proper = skipped ? proper : hashed_argument(proper, arguments[index]);
     }
     Path text, rule, kept_rule, by_contents, by_text;
     in_cache(text, (uint64_t)getpid(), ".i");
@@ -183,7 +210,7 @@ int main(int count, char *arguments[])
     File preprocessed = read_file(text);
     unlink(text);
     make_equal(preprocessed.bytes ? preprocessed.bytes : "");
-    in_cache(by_text, hashed(command, preprocessed.bytes, preprocessed.size), ".t.o");
+    in_cache(by_text, hashed(proper, preprocessed.bytes, preprocessed.size), ".t.o");
     if (!silent || !copied(by_text, last[3])) {
         status = ran(arguments, &words);
         fwrite(words.bytes, 1, words.size, stderr);

@@ -49,7 +49,12 @@ def test_equal_files_are_compiled_once(tmp_path, compiled, flags):
 
 @pytest.mark.parametrize(
     ("changed", "flags"),
-    [({"value": "2"}, ()), ({"code": "int a(void) { return B + 1; }\n"}, ()), ({}, ("-O2",)), ({}, ("-DX",))],
+    [
+        ({"value": "2"}, ()),
+        ({"code": "int a(void) { return B + 1; }\n"}, ()),
+        ({}, ("-O2",)),
+        ({}, ("-Da=other",)),
+    ],
     ids=["header", "source", "option", "definition"],
 )
 def test_another_header_source_or_option_is_compiled_anew(tmp_path, compiled, changed, flags):
@@ -67,6 +72,16 @@ def test_a_header_of_which_nothing_else_is_used_changes_nothing(tmp_path, compil
     (first / "b.h").write_text("#define C 1\n#define B 1\n")
     assert [compiled(first, "-g")[0], compiled(second, "-g")[0]] == [1, 0]
     assert (first / "a.o").read_bytes() == (second / "a.o").read_bytes()
+
+
+def test_options_of_the_preprocessor_that_change_nothing_change_nothing(tmp_path, compiled):
+    first, second = sources(tmp_path / "first"), sources(tmp_path / "second")
+    (second / "empty").mkdir()
+    without = compiled(first)
+    runs, done = compiled(second, "-DX", "-Iempty", "-iquote", "empty", "-MD", "-MP")
+    assert (without[0], runs, done.returncode) == (1, 0, 0)
+    assert (first / "a.o").read_bytes() == (second / "a.o").read_bytes()
+    assert "b.h" in (second / "a.d").read_text()
 
 
 def test_temporary_directories_are_as_one(tmp_path, compiled):
