@@ -107,7 +107,7 @@ def chip_context(
             }
             for one in chip.accelerators
         ],
-        "own": {"sim": "chip", "hal": "traced->", "cycles": "chip_hal_cycles"},
+        "own": {"sim": "app_chip", "hal": "traced->", "cycles": "app_chip_hal_cycles"},
         "sim": f"{chip.accelerators[0].name}_sim",
         "hal_functions": functions,
         "dma_alignment": chip.dma_alignment,

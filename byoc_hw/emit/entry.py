@@ -68,7 +68,7 @@ def entry_context(
         "inputs": program.inputs,
         "buffers": "" if io_in_arena else "\n".join(_app_buffers(program, alignment)),
         "input_table": "\n".join(f"    {{{place}, {size}}}," for place, size in ends["input"]),
-        "output_writes": "\n".join(f"  write_or_exit(file, {place}, {size});" for place, size in ends["output"]),
+        "output_writes": "\n".join(f"  app_write(file, {place}, {size});" for place, size in ends["output"]),
         "interface": "\n".join(_app_interface(program, members, ends)),
     }
 

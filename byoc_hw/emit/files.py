@@ -255,17 +255,28 @@ def _taken(parts: Parts) -> list[str]:
 
 
 def _app(parts: Parts, context: Mapping[str, object]) -> Files:
-    """The example program without its main: file access, counting, start-up."""
+    """The example program without its main: what it writes, file access, counting, start-up."""
     accelerator = parts.accelerator
     sizes = {"label": accelerator.label, "flash": accelerator.flash, "ram": accelerator.ram}
     if not isinstance(accelerator, Soc):
         sizes |= {"activations": accelerator.activation_memory, "weights": accelerator.weight_memory}
+    written = {
+        "app.h": "the example program: a device has a main.c of its own, the others show what happened.",
+        "app.c": "messages, and files or none.",
+        "profile.c": "cycles by layer.",
+        "trace.c": "what each layer made.",
+        "count.h": "what the host core executes.",
+        "count.c": "what the host core executes.",
+        **({"chip.c": "the accelerators of the chip, for the example program."} if context["chip"] else {}),
+    }
     fixed = ("semihost.h", "io.c", "trap.c", "start.S", "start_main.c")
     return {
         "app/io.h": _fixed("app_io.h"),
         "app/io.c": _fixed("app_io.c"),
-        "app/count.h": render("app_count.h.j2", banner=_banner(parts, "what the host core executes."), **context),
-        "app/count.c": render("app_count.c.j2", banner=_banner(parts, "what the host core executes."), **context),
+        **{
+            f"app/{name}": render(f"app_{name}.j2", banner=_banner(parts, purpose), **context)
+            for name, purpose in written.items()
+        },
         "app/size.awk": _fixed("app_size.awk"),
         **{f"app/riscv32/{name}": _fixed(f"riscv32/{name}") for name in fixed},
         "app/riscv32/link.ld": render(
