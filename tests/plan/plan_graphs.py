@@ -1,6 +1,7 @@
 """Random accelerators, and random graphs of layers that each of them can plan one by one."""
 
 from dataclasses import replace
+from math import prod
 
 from hypothesis import assume
 from hypothesis import strategies as st
@@ -54,6 +55,8 @@ def accelerators(draw):
 
 class Network:
     """A graph as it grows: what has been made, and what may be added to it."""
+
+    first_axis = 1  # the first dimension along which tensors are joined and padded: not along batches
 
     def __init__(self, draw, hardware, seed, kinds=()):
         self.draw, self.hardware, self.samples, self.kinds = draw, hardware, Samples(seed), kinds
@@ -205,7 +208,7 @@ class Network:
 
     def concat(self):
         """With any tensors that fit along an axis, be it the very same one."""
-        axis = self.draw(st.sampled_from(range(1, len(self.value.shape))))
+        axis = self.draw(st.sampled_from(range(self.first_axis, len(self.value.shape))))
         rank, fits = len(self.value.shape), without(self.value, axis)
         fitting = [one for one in self.tensors() if len(one.shape) == rank and without(one, axis) == fits]
         others = self.draw(st.lists(st.sampled_from(fitting), max_size=2))
@@ -230,7 +233,9 @@ class Network:
     def pad(self):
         before, after = ([self.draw(st.sampled_from([0, 0, 1, 3])) for _ in self.value.shape] for _ in range(2))
         unit = self.hardware.dma_alignment
-        before, after = ([0, *widths[1:-1], widths[-1] * unit] for widths in (before, after))
+        before, after = (
+            [*[0] * self.first_axis, *widths[self.first_axis : -1], widths[-1] * unit] for widths in (before, after)
+        )
         return self.samples.pad(self.value, before, after, self.draw(st.integers(-128, 127)))
 
     def resize(self):
@@ -260,15 +265,43 @@ class Network:
         return self.samples.transpose(self.value, axes) if rank == 4 else None
 
 
+class AnyRank(Network):
+    """Tensors of any rank, of which the first dimension is one as the others are."""
+
+    first_axis = 0
+
+    def first_shape(self):
+        return (*self.draw(st.lists(st.integers(1, 5), max_size=4)), self.channels())
+
+    def branched(self):
+        self.value = self.draw(st.sampled_from(self.tensors()))
+
+    def transposed(self):
+        return self.samples.transpose(self.value, self.draw(st.permutations(range(len(self.value.shape)))))
+
+    def reshaped(self):
+        """Two dimensions in one, or one more."""
+        shape, rank = self.value.shape, len(self.value.shape)
+        at = self.draw(st.integers(0, rank - 1))
+        joined = (*shape[:at], prod(shape[at : at + 2]), *shape[at + 2 :])
+        return self.samples.reshape(self.value, self.draw(st.sampled_from([joined, (*shape[:at], 1, *shape[at:])])))
+
+
+ANY_RANK = [
+    *["concat", "slice", "pad", "branched"] * 2,
+    *("add", "mul", "broadcast", "lookup", "softmax", "reshaped", "transposed"),
+]
+
+
 def without(tensor, axis):
     """The shape but for one extent."""
     return (*tensor.shape[:axis], *tensor.shape[axis + 1 :])
 
 
 @st.composite
-def graphs(draw, hardware, most=9, kinds=()):
+def graphs(draw, hardware, most=9, kinds=(), network=Network):
     """Outputs are what nothing reads, or almost, and some of the rest: twice, or an input, if it so happens."""
-    network = Network(draw, hardware, draw(st.integers(0, 2**32 - 1)), kinds)
+    network = network(draw, hardware, draw(st.integers(0, 2**32 - 1)), kinds)
     for _ in range(draw(st.integers(1, most))):
         network.grow()
     assume(any(layer.kind != "reshape" for layer in network.layers))
@@ -365,3 +398,10 @@ def joined_regions(draw):
     """Branches that come together, often in memories that hold them."""
     hardware = replace(draw(accelerators()), activation_memory=draw(st.sampled_from([2048, 8192, 65536])))
     return replace(hardware, label="RANDOM"), draw(graphs(hardware, 10, JOINED))
+
+
+@st.composite
+def regions_of_any_rank(draw):
+    """Tensors of any rank inside one another."""
+    hardware = draw(accelerators())
+    return replace(hardware, label="RANDOM"), draw(graphs(hardware, 7, ANY_RANK, AnyRank))

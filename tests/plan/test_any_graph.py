@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from plan_check import check
 from plan_choices import layer_by_layer
-from plan_graphs import choices, joined_regions, regions
+from plan_graphs import choices, joined_regions, regions, regions_of_any_rank
 
 from byoc_hw.errors import PlanError
 from byoc_hw.plan.choices import from_plain
@@ -29,6 +29,13 @@ def test_graph_of_layers_that_can_be_planned_can_be_planned(region):
 @given(joined_regions())
 @settings(EXAMPLES, max_examples=30)
 def test_tensors_inside_one_another_are_exact(region):
+    hardware, graph = region
+    check(graph, hardware)
+
+
+@given(regions_of_any_rank())
+@settings(EXAMPLES, max_examples=40)
+def test_tensors_of_any_rank_inside_one_another_are_exact(region):
     hardware, graph = region
     check(graph, hardware)
 

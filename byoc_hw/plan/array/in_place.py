@@ -17,10 +17,10 @@ from byoc_hw.plan.array.loaded_parts import (
     resize_in_place,
 )
 from byoc_hw.plan.array.mapping import Mapping
-from byoc_hw.plan.array.storage import NOWHERE_ELSE, Argument, Lies, NotInPlace, Storage, Storages, last_three
+from byoc_hw.plan.array.storage import NOWHERE_ELSE, Argument, Lies, NotInPlace, Storage, Storages, part_of_output
 from byoc_hw.plan.array.stored_parts import forget_unread, store_from, store_in_place, store_transposed
 from byoc_hw.plan.array.transfers import dense_strides
-from byoc_hw.plan.array.window import Place, dense_place, extents
+from byoc_hw.plan.array.window import Place, box_within, dense_place, extents
 from byoc_hw.tensor import Tensor
 
 
@@ -124,10 +124,11 @@ def read_turned(one: Storage, tensors: Iterable[Tensor]) -> None:
 
 def read_in_place(index: int, layer: Slice, whole: Storage, of: dict[Tensor, Storage]) -> None:
     """Let a slice be part of its input's storage."""
-    (rows, columns, channels), steps = last_three(layer.begin, 0), last_three(layer.steps, 1)
+    box = box_within(layer.ifm.shape, layer.ofm.shape, layer.begin, layer.steps)
     place, (height, width, depth) = whole.place(layer.ifm), extents(layer.ofm)
-    if prod(layer.ifm.shape[:-3]) != 1 or (steps[2] != 1 and depth > 1) or layer.ofm.bytes_of(1) != 1:
+    if box is None or (box[1][2] != 1 and depth > 1) or layer.ofm.bytes_of(1) != 1:
         raise NotInPlace([index], f"{layer.name}: a slice that is read in place has whole runs of channels")
+    (rows, columns, channels), steps = box
     pixel = place.pixel * steps[1]
     start = place.offset + rows * place.row + columns * place.pixel + channels
     whole.places[layer.ofm] = Place(start, place.row * steps[0], pixel, height, (width - 1) * pixel + depth)
@@ -145,8 +146,7 @@ def write_in_place(index: int, layer: Concat, whole: Storage, of: dict[Tensor, S
         plain = part is not None and not (again or part.swapped or part.exits or part.lent) and part.makers
         if part is None or not plain or part.place(tensor) != dense_place(tensor):
             raise NotInPlace([index], f"{layer.name}: {tensor.name} is not one layer's output by itself")
-        if prod(layer.ofm.shape[: layer.axis]) != 1 and layer.axis < len(layer.ofm.shape) - 2:
-            raise NotInPlace([index], f"{layer.name}: its inputs' rows are not equally far apart in its output")
+        part_of_output(index, layer, tensor, before)
         for inside in [other for other, one in of.items() if one is part]:
             place = _moved(part.place(inside), inside, tensor, before * inner, row, channels)
             if place is None or tensor.bytes_of(1) != 1:

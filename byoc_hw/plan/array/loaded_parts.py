@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
-from math import prod
 
 from byoc_hw.graph import Concat, Graph, Layer, Pad, Resize, Slice
 from byoc_hw.plan.array.mapping import Mapping
 from byoc_hw.plan.array.parcels import around, progressions
 from byoc_hw.plan.array.spread import Spread
-from byoc_hw.plan.array.storage import Join, NotInPlace, Storage, last_three
+from byoc_hw.plan.array.storage import Join, NotInPlace, Storage, part_of_output
 from byoc_hw.plan.array.stored_parts import store_runs, stored_by_one
-from byoc_hw.plan.array.window import Extents, extents
+from byoc_hw.plan.array.window import Extents, box_within, extents
 from byoc_hw.tensor import Tensor
 
 
@@ -25,26 +24,24 @@ def loaded_from_outside(part: Storage) -> bool:
 def gather_in_place(index: int, layer: Layer, whole: Storage, of: dict[Tensor, Storage]) -> None:
     """Let a mapped concatenation of which parts are inputs of the region be put together as it is loaded."""
     assert isinstance(layer, Concat), "it is as it stands, or with height and width swapped"
-    rank, before = len(layer.ofm.shape), 0
-    line = layer.axis == rank - 1 and prod(layer.ofm.shape[:-1]) == 1
-    if not line and (rank < 3 or prod(layer.ofm.shape[:-3]) != 1 or layer.axis < rank - 3):
-        raise NotInPlace([index], f"{layer.name}: what is put together as it is loaded is an image, or a single row")
+    before = 0
     for tensor in layer.inputs:
-        row, column, channel = (before * (layer.axis == rank - 3 + place) for place in range(3))
-        _gather(index, layer, tensor, of.get(tensor), Join(whole, (row, column, channel)))
+        at = part_of_output(index, layer, tensor, before)
+        _gather(index, layer, tensor, of.get(tensor), Join(whole, at))
         before += tensor.shape[layer.axis]
 
 
 def pad_in_place(index: int, layer: Pad, whole: Storage, part: Storage) -> None:
     """Let a padded image be put together as it is loaded: of the image itself, and of the value around it."""
-    if len(layer.ofm.shape) < 3 or prod(layer.ofm.shape[:-3]) != 1:
-        raise NotInPlace([index], f"{layer.name}: what is padded as it is loaded is an image")
-    at = last_three(layer.before, 0)
+    box = box_within(layer.ofm.shape, layer.ifm.shape, layer.before)
+    if box is None or box[1] != (1, 1, 1):
+        raise NotInPlace([index], f"{layer.name}: what is padded as it is loaded lies in its output row by row")
+    at, _ = box
     _gather(index, layer, layer.ifm, part, Join(whole, at))
-    for number, (origin, shape) in enumerate(around(at, extents(layer.ifm), extents(layer.ofm))):
+    for number, ((row, column, channel), shape) in enumerate(around(at, extents(layer.ifm), extents(layer.ofm))):
         tensor = Tensor(f"around {layer.ifm.name} {number}", (1, *shape))
         filling = Storage(-1, f"{whole.block} around {number}", tensor, extents(tensor), False, filled=layer.value)
-        whole.gathered.append((filling, Join(whole, last_three(origin, 0))))
+        whole.gathered.append((filling, Join(whole, (row, column, channel))))
 
 
 def resize_in_place(
@@ -76,12 +73,12 @@ def resize_in_place(
 
 def load_from(index: int, layer: Slice, whole: Storage, part: Storage, graph: Graph) -> None:
     """Let a slice be loaded from where its input lies in main memory."""
-    begin, steps = last_three(layer.begin, 0), last_three(layer.steps, 1)
-    plain = prod(layer.ifm.shape[:-3]) == 1 and whole.extents == extents(layer.ifm) and layer.ifm not in whole.places
+    box = box_within(layer.ifm.shape, layer.ofm.shape, layer.begin, layer.steps)
+    plain = whole.extents == extents(layer.ifm) and layer.ifm not in whole.places
     several = whole.gathered or whole.constant or layer.ofm.bytes_of(1) != 1
-    if not plain or several or (steps[2] != 1 and part.extents[2] > 1):
+    if box is None or not plain or several or (box[1][2] != 1 and part.extents[2] > 1):
         raise NotInPlace([index], f"{layer.name}: a slice that is loaded from its input is a box of runs of channels")
-    part.view = _view_of(whole, begin, steps)
+    part.view = _view_of(whole, *box)
     part.view.whole.lent.append(part)
 
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from byoc_hw.errors import PlanError
-from byoc_hw.graph import Layer
+from byoc_hw.graph import Concat, Layer
 from byoc_hw.plan.array.kinds import Run, Window, geometry
 from byoc_hw.plan.array.packing import Packing
 from byoc_hw.plan.array.spread import Spread
 from byoc_hw.plan.array.transfers import Permutation
-from byoc_hw.plan.array.window import Extents, Place, dense_place, extents
+from byoc_hw.plan.array.window import Extents, Place, box_within, dense_place, extents
 from byoc_hw.tensor import Tensor
 
 Lies = MappingOf[Tensor, tuple[int, int, int] | None]
@@ -219,7 +219,11 @@ def needs_all_of(whole: Storage, indices: Sequence[int]) -> bool:
     )
 
 
-def last_three(values: tuple[int, ...], default: int) -> tuple[int, int, int]:
-    """The last three of some values by dimension, with a default for dimensions that there are not."""
-    height, width, channels = (default, default, default, *values)[-3:]
-    return height, width, channels
+def part_of_output(index: int, layer: Concat, tensor: Tensor, before: int) -> Extents:
+    """Where an input of a concatenation begins in its output, behind so many elements of its axis."""
+    rank = len(layer.ofm.shape)
+    begin = [before if axis == layer.axis else 0 for axis in range(rank)]
+    box = box_within(layer.ofm.shape, tensor.shape, begin)
+    if box is None or box[1] != (1, 1, 1):
+        raise NotInPlace([index], f"{layer.name}: its inputs' rows are not one after the other in its output")
+    return box[0]

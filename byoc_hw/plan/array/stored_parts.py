@@ -4,27 +4,22 @@ channels."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import prod
 
 from byoc_hw.graph import Concat, Graph, Layer, Slice, Transpose
 from byoc_hw.plan.array.kinds import copies_only
 from byoc_hw.plan.array.mapping import Mapping
 from byoc_hw.plan.array.spread import Spread, spread_within, spreads
-from byoc_hw.plan.array.storage import Join, NotInPlace, Storage, last_three
+from byoc_hw.plan.array.storage import Join, NotInPlace, Storage, part_of_output
 from byoc_hw.plan.array.transfers import Permutation
-from byoc_hw.plan.array.window import Extents, extents
+from byoc_hw.plan.array.window import Extents, box_within, extents
 from byoc_hw.tensor import Tensor
 
 
 def store_in_place(index: int, layer: Concat, whole: Storage, of: dict[Tensor, Storage], mapping: Mapping) -> None:
     """Let the inputs of a concatenation be stored as parts of its output, which is in main memory."""
-    rank, before = len(layer.ofm.shape), 0
-    if prod(layer.ofm.shape[: layer.axis]) != 1 and layer.axis < rank - 2:
-        raise NotInPlace([index], f"{layer.name}: its inputs' rows are not equally far apart in its output")
+    before = 0
     for tensor in layer.inputs:
-        part = of.get(tensor)
-        rows = prod(layer.ofm.shape[layer.axis + 1 : -2])
-        at = {rank - 1: (0, 0, before), rank - 2: (0, before, 0)}.get(layer.axis, (before * rows, 0, 0))
+        part, at = of.get(tensor), part_of_output(index, layer, tensor, before)
         before += tensor.shape[layer.axis]
         if part is not None and part.transposed is not None:
             _spread_further(index, layer, tensor, part, Join(whole, at), mapping)
@@ -60,13 +55,13 @@ def store_transposed(index: int, layer: Transpose, ifm: Storage, whole: Storage,
 
 def store_from(index: int, layer: Slice, whole: Storage, part: Storage, graph: Graph) -> None:
     """Let a slice that goes to arguments alone be stored there by what makes its input."""
-    begin = last_three(layer.begin, 0)
+    box = box_within(layer.ifm.shape, layer.ofm.shape, layer.begin, layer.steps)
     alone = layer.ofm in graph.outputs and all(layer.ofm not in other.inputs for other in graph.layers)
     made = whole.makers and whole.taken is None and not whole.joined and layer.ifm not in whole.places
-    dense = whole.packing is None and whole.extents == extents(layer.ifm) and prod(layer.ifm.shape[:-3]) == 1
-    if not (alone and made and dense) or set(layer.steps) != {1} or layer.ofm.bytes_of(1) != 1:
+    dense = whole.packing is None and whole.extents == extents(layer.ifm)
+    if box is None or not (alone and made and dense) or set(box[1]) != {1} or layer.ofm.bytes_of(1) != 1:
         raise NotInPlace([index], f"{layer.name}: what is stored from its input is a box of it, and an output alone")
-    part.taken = Join(whole, begin)
+    part.taken = Join(whole, box[0])
     whole.exits.append(part)
 
 

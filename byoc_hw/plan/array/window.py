@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
@@ -21,6 +22,24 @@ def extents(tensor: Tensor) -> Extents:
         shape = (1, *tensor.shape)
         return prod(shape[:-1]), 1, shape[-1]
     return prod(tensor.shape[:-2]), tensor.shape[-2], tensor.shape[-1]
+
+
+def box_within(
+    whole: Sequence[int], box: Sequence[int], begin: Sequence[int], steps: Sequence[int] | None = None
+) -> tuple[Extents, Extents] | None:
+    """Where a box of a tensor begins, and its steps, by the height, width and channels of both: from shapes and places
+    by dimension. None where the rows of the box are not equally far apart."""
+    dimensions = list(zip(whole, box, begin, steps or [1] * len(whole), strict=True))
+    if len(whole) < 4:  # as extents has them
+        dimensions[-1:-1] = [(1, 1, 0, 1)]
+    *outer, (_, _, column, along), (_, _, channel, inward) = [(1, 1, 0, 1)] * 2 + dimensions
+    first, step, rows, stride = 0, 1, 1, 1
+    for size, count, at, by in reversed(outer):
+        if count > 1 and rows > 1 and by * stride != step * rows:
+            return None
+        step = by * stride if count > 1 and rows == 1 else step
+        first, rows, stride = first + at * stride, rows * count, stride * size
+    return (first, column, channel), (step, along, inward)
 
 
 @lru_cache(maxsize=1 << 14)

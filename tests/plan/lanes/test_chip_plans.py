@@ -10,7 +10,7 @@ from effort import examples
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from plan_chips import DLA, PAIR, TWINS, VECTOR, elements, with_library
-from plan_graphs import accelerators, graphs
+from plan_graphs import ANY_RANK, AnyRank, accelerators, graphs
 from plan_machine import RefusedError
 from plan_reference import run_graph
 from plan_samples import Samples, accelerator, graph_of
@@ -43,7 +43,8 @@ def chip_regions(draw, most=6):
     if draw(st.booleans()):
         kinds = draw(st.lists(st.sampled_from(KINDS), min_size=1, unique=True))
         others[-1] = with_library(others[-1], kinds, draw(st.integers(0, 3)))
-    return Soc((one, *others)), draw(graphs(one, most))
+    images, any_rank = graphs(one, most), graphs(one, most, ANY_RANK, AnyRank)
+    return Soc((one, *others)), draw(st.one_of(images, images, images, any_rank))
 
 
 def values_of(graph, seed=0):
