@@ -3,9 +3,6 @@
 
 #include <string.h>
 
-/* Values of one filter that local weight memory can hold, at 2 bits each. */
-static int8_t unpacked[(size_t)HWLIB_ACCELERATOR_WEIGHT_MEMORY * 4];
-
 /* ---------------------------------------------------------------- limits */
 
 static hwlib_status_t check_weight_bits(uint8_t bits, uint32_t allowed)
@@ -16,7 +13,14 @@ static hwlib_status_t check_weight_bits(uint8_t bits, uint32_t allowed)
   return HWLIB_OK;
 }
 
-static hwlib_status_t check_part(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile, int parts)
+static hwlib_status_t check_limits(const hwlib_conv2d_t *layer, hwlib_sim_window_t window,
+                                   const hwlib_sim_limits_t *limits)
+{
+  hwlib_status_t status = check_weight_bits(layer->weight_bits, limits->weight_bits);
+  return status == HWLIB_OK ? hwlib_sim_check_window(window, limits) : status;
+}
+
+static hwlib_status_t check_part(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile, uint32_t parts)
 {
   int whole = tile->kernel_h == layer->kernel_h && tile->kernel_w == layer->kernel_w;
   if (tile->kernel_h > layer->kernel_h || tile->kernel_w > layer->kernel_w || (!whole && !parts)) {
@@ -28,58 +32,45 @@ static hwlib_status_t check_part(const hwlib_conv2d_t *layer, const hwlib_tile_t
 
 static hwlib_status_t check(const hwlib_job_t *job)
 {
+  static const hwlib_sim_limits_t of_one_value = {.kernel_h = 1, .kernel_w = 1, .strides = 1u << 1, .dilations = 1u << 1};
   const hwlib_conv2d_t *layer = (const hwlib_conv2d_t *)job->layer;
   const hwlib_tile_t *tile = job->tile;
   const hwlib_sim_window_t window = {tile->kernel_h,  tile->kernel_w,    layer->stride_h,
                                      layer->stride_w, layer->dilation_h, layer->dilation_w};
   hwlib_status_t status = HWLIB_OK;
-  int wide_padding = 0, parts = 0;
+  const hwlib_sim_limits_t *limits = &of_one_value;
   switch (layer->layer.kind) {
   case HWLIB_DENSE:
-    status = check_weight_bits(layer->weight_bits, HWLIB_ACCELERATOR_DENSE_WEIGHT_BITS);
+    status = check_weight_bits(layer->weight_bits, hwlib_sim_numbers.dense_weight_bits);
     if (status == HWLIB_OK) {
-      status = hwlib_sim_check_window(window, (hwlib_sim_limits_t){1, 1, 1u << 1, 1u << 1});
+      status = hwlib_sim_check_window(window, &of_one_value);
     }
-    if (status == HWLIB_OK && (tile->ofm_h != 1 || tile->ofm_w > HWLIB_ACCELERATOR_DENSE_PIXELS)) {
+    if (status == HWLIB_OK && (tile->ofm_h != 1 || tile->ofm_w > hwlib_sim_numbers.dense_pixels)) {
       status = HWLIB_SIM_REFUSE(HWLIB_ERROR_LIMIT, "dense", "# x # outputs are not one row of at most #", tile->ofm_h,
-                                tile->ofm_w, HWLIB_ACCELERATOR_DENSE_PIXELS);
+                                tile->ofm_w, hwlib_sim_numbers.dense_pixels);
     }
     break;
   case HWLIB_DEPTHWISE_CONV2D:
-    wide_padding = HWLIB_ACCELERATOR_DEPTHWISE_CONV2D_WIDE_PADDING;
-    parts = HWLIB_ACCELERATOR_DEPTHWISE_CONV2D_KERNEL_PARTS;
-    status = check_weight_bits(layer->weight_bits, HWLIB_ACCELERATOR_DEPTHWISE_CONV2D_WEIGHT_BITS);
-    if (status == HWLIB_OK) {
-      status = hwlib_sim_check_window(
-          window,
-          (hwlib_sim_limits_t){HWLIB_ACCELERATOR_DEPTHWISE_CONV2D_KERNEL_H, HWLIB_ACCELERATOR_DEPTHWISE_CONV2D_KERNEL_W,
-                               HWLIB_ACCELERATOR_DEPTHWISE_CONV2D_STRIDES,
-                               HWLIB_ACCELERATOR_DEPTHWISE_CONV2D_DILATIONS});
-    }
+    limits = &hwlib_sim_numbers.depthwise_conv2d;
+    status = check_limits(layer, window, limits);
     if (status == HWLIB_OK) {
       status = hwlib_sim_check_same_channels(tile);
     }
-    if (status == HWLIB_OK && !parts && (~(unsigned)tile->flags & (HWLIB_TILE_FIRST | HWLIB_TILE_LAST)) != 0) {
+    if (status == HWLIB_OK && !limits->kernel_parts && (~(unsigned)tile->flags & (HWLIB_TILE_FIRST | HWLIB_TILE_LAST)) != 0) {
       status = hwlib_sim_refuse(HWLIB_ERROR_LIMIT, "depthwise",
                                 "a channel has no slices: a tile is FIRST and LAST", NULL);
     }
     break;
   default:
-    wide_padding = HWLIB_ACCELERATOR_CONV2D_WIDE_PADDING;
-    parts = HWLIB_ACCELERATOR_CONV2D_KERNEL_PARTS;
-    status = check_weight_bits(layer->weight_bits, HWLIB_ACCELERATOR_CONV2D_WEIGHT_BITS);
-    if (status == HWLIB_OK) {
-      status = hwlib_sim_check_window(
-          window, (hwlib_sim_limits_t){HWLIB_ACCELERATOR_CONV2D_KERNEL_H, HWLIB_ACCELERATOR_CONV2D_KERNEL_W,
-                                       HWLIB_ACCELERATOR_CONV2D_STRIDES, HWLIB_ACCELERATOR_CONV2D_DILATIONS});
-    }
+    limits = &hwlib_sim_numbers.conv2d;
+    status = check_limits(layer, window, limits);
     break;
   }
   if (status == HWLIB_OK) {
-    status = check_part(layer, tile, parts);
+    status = check_part(layer, tile, limits->kernel_parts);
   }
   if (status == HWLIB_OK) {
-    status = hwlib_sim_check_tile(tile, window, wide_padding);
+    status = hwlib_sim_check_tile(tile, window, limits->wide_padding);
   }
   return status == HWLIB_OK ? hwlib_sim_check_clamp(layer->act_min, layer->act_max) : status;
 }
@@ -139,11 +130,11 @@ static hwlib_status_t add_areas(hwlib_sim_work_t *work, const hwlib_conv2d_t *la
 static uint64_t cycles_of(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile)
 {
   int depthwise = layer->layer.kind == HWLIB_DEPTHWISE_CONV2D;
-  uint64_t rows = depthwise ? HWLIB_SIM_DEPTHWISE_ROWS : HWLIB_ACCELERATOR_ARRAY_ROWS;
+  uint64_t rows = depthwise ? hwlib_sim_numbers.depthwise_rows : hwlib_sim_numbers.array_rows;
   uint64_t channels = depthwise ? 1 : tile->ifm_c;
   uint64_t groups = tile->ofm_h * hwlib_sim_divide_up(tile->ofm_c, rows) *
-                    hwlib_sim_divide_up(tile->ofm_w, HWLIB_ACCELERATOR_ARRAY_COLUMNS);
-  return groups * (filter_bytes(layer, tile) + 2 * channels * tile->kernel_h + HWLIB_SIM_JOB_OVERHEAD);
+                    hwlib_sim_divide_up(tile->ofm_w, hwlib_sim_numbers.array_columns);
+  return groups * (filter_bytes(layer, tile) + 2 * channels * tile->kernel_h + hwlib_sim_numbers.job_overhead);
 }
 
 static hwlib_status_t work_of(const hwlib_job_t *job, hwlib_sim_work_t *work)
@@ -193,6 +184,7 @@ static const int8_t *filter_of(const hwlib_conv2d_t *layer, const hwlib_tile_t *
   }
   unsigned bits = layer->weight_bits, sign = 1u << (bits - 1), mask = 2 * sign - 1, in_byte = 8 / bits;
   uint64_t values = filter_values(layer, tile);
+  int8_t *unpacked = hwlib_sim_numbers.unpacked;
   for (uint64_t i = 0; i < values; ++i) {
     unsigned value = (unsigned)packed[i / in_byte] >> (i % in_byte * bits) & mask;
     unpacked[i] = (int8_t)((int)(value ^ sign) - (int)sign);

@@ -5,7 +5,7 @@
 
 static hwlib_status_t check_alignment(hwlib_place_t place, uint32_t stride, uint32_t bytes, uint32_t rows)
 {
-  const uint64_t alignment = HWLIB_ACCELERATOR_DMA_ALIGNMENT;
+  const uint64_t alignment = hwlib_sim_numbers.dma_alignment;
   if (place.address % alignment != 0 || bytes % alignment != 0 || (rows > 1 && stride % alignment != 0)) {
     return HWLIB_SIM_REFUSE(HWLIB_ERROR_ALIGNMENT, "copy",
                             "address #, # bytes and stride # are not all multiples of #", place.address,
@@ -73,8 +73,8 @@ hwlib_sim_work_t hwlib_sim_copy_work(const hwlib_sim_copy_t *copy)
   int inward = copy->source.memory == HWLIB_MAIN;
   hwlib_place_t local = inward ? copy->target : copy->source, main = inward ? copy->source : copy->target;
   return (hwlib_sim_work_t){
-      .cycles = HWLIB_SIM_DMA_SETUP + (copy->rows - 1) * (uint64_t)HWLIB_SIM_DMA_ROW_SETUP +
-                copy->rows * hwlib_sim_divide_up(copy->bytes, HWLIB_SIM_DMA_WIDTH),
+      .cycles = hwlib_sim_numbers.dma_setup + (copy->rows - 1) * (uint64_t)hwlib_sim_numbers.dma_row_setup +
+                copy->rows * hwlib_sim_divide_up(copy->bytes, hwlib_sim_numbers.dma_width),
       .main = {.address = main.address,
                .rows = copy->rows,
                .stride = inward ? copy->source_stride : copy->target_stride,
@@ -88,7 +88,7 @@ hwlib_sim_work_t hwlib_sim_copy_work(const hwlib_sim_copy_t *copy)
                   .rows = copy->rows,
                   .pixels = 1,
                   .bytes = copy->bytes,
-                  .padding = inward ? 0 : HWLIB_ACCELERATOR_DMA_ALIGNMENT - 1,
+                  .padding = inward ? 0 : hwlib_sim_numbers.dma_alignment - 1,
                   .row_stride = inward ? copy->target_stride : copy->source_stride},
   };
 }

@@ -47,7 +47,7 @@ static hwlib_status_t work_of(const hwlib_job_t *job, hwlib_sim_work_t *work)
 {
   const hwlib_tile_t *tile = job->tile;
   uint64_t elements = elements_of(tile);
-  work->cycles = hwlib_sim_divide_up(2 * elements, HWLIB_SIM_ELEMENTWISE_WIDTH);
+  work->cycles = hwlib_sim_divide_up(2 * elements, hwlib_sim_numbers.elementwise_width);
   add_run(work, "ifm", HWLIB_SIM_READS, tile->ifm, elements);
   add_run(work, "ifm2", HWLIB_SIM_READS, tile->ifm2, broadcasts(job->layer) ? tile->ifm_c : elements);
   add_run(work, "ofm", HWLIB_SIM_WRITES, tile->ofm, elements);
@@ -59,7 +59,7 @@ static hwlib_status_t work_of(const hwlib_job_t *job, hwlib_sim_work_t *work)
 static hwlib_status_t check_add(const hwlib_add_t *layer, const hwlib_tile_t *tile)
 {
   hwlib_status_t status =
-      check_inputs("add", tile, layer->broadcast, HWLIB_ACCELERATOR_ADD_BROADCAST, layer->shape.channels);
+      check_inputs("add", tile, layer->broadcast, hwlib_sim_numbers.add_broadcast, layer->shape.channels);
   if (status == HWLIB_OK && layer->subtract > 2) {
     return HWLIB_SIM_REFUSE(HWLIB_ERROR_LIMIT, "add", "subtract is at most 2: #", layer->subtract);
   }
@@ -96,7 +96,7 @@ static int8_t add(const hwlib_add_t *layer, int8_t ifm, int8_t ifm2)
 static hwlib_status_t check_mul(const hwlib_mul_t *layer, const hwlib_tile_t *tile)
 {
   hwlib_status_t status =
-      check_inputs("mul", tile, layer->broadcast, HWLIB_ACCELERATOR_MUL_BROADCAST, layer->shape.channels);
+      check_inputs("mul", tile, layer->broadcast, hwlib_sim_numbers.mul_broadcast, layer->shape.channels);
   return status == HWLIB_OK ? hwlib_sim_check_clamp(layer->act_min, layer->act_max) : status;
 }
 

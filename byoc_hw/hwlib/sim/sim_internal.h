@@ -43,10 +43,51 @@ typedef struct {
 
 enum { HWLIB_SIM_DMA = 0, HWLIB_SIM_ARRAY = 1, HWLIB_SIM_ENGINES = 2 };
 
+/* An operation in the queue of an engine. */
+typedef struct {
+  uint64_t end[SIM_CLOCKS];
+  int waited; /* for with its own token */
+  hwlib_sim_work_t work;
+  hwlib_sim_known_t known; /* at its end */
+} hwlib_sim_operation_t;
+
 static inline uint64_t hwlib_sim_divide_up(uint64_t dividend, uint64_t divisor)
 {
   return (dividend + divisor - 1) / divisor;
 }
+
+/* ---------------------------------------------------------------- sim_numbers.c */
+
+/* Of a kind of layer with a kernel. Sets are masks. */
+typedef struct {
+  uint32_t kernel_h, kernel_w, strides, dilations;
+  uint32_t wide_padding, kernel_parts, weight_bits;
+} hwlib_sim_limits_t;
+
+typedef struct {
+  uint8_t *bytes, *states; /* what is known of each byte */
+  uint32_t size;
+} hwlib_sim_memory_t;
+
+enum { HWLIB_SIM_MEMORIES = 2 };
+
+/* What hwlib_accelerator.h and hwlib_sim_config.h say, and what these numbers make large or small: only this file is
+ * another one for another accelerator. */
+typedef struct {
+  uint32_t kinds, roundings, shift_only;
+  uint32_t array_rows, array_columns, depthwise_rows, elementwise_width, packed_rows;
+  uint32_t job_setup, job_overhead;
+  uint32_t dma_alignment, dma_setup, dma_width, dma_row_setup;
+  hwlib_sim_limits_t conv2d, depthwise_conv2d, pool2d;
+  uint32_t dense_weight_bits, dense_pixels;
+  uint32_t add_broadcast, mul_broadcast;
+  hwlib_sim_memory_t memories[HWLIB_SIM_MEMORIES];
+  int8_t *unpacked; /* the weights of an output channel */
+  uint32_t queue;
+  hwlib_sim_operation_t *operations; /* those of an engine behind those of another one */
+} hwlib_sim_numbers_t;
+
+extern const hwlib_sim_numbers_t hwlib_sim_numbers;
 
 /* ---------------------------------------------------------------- sim_fault.c */
 
@@ -105,13 +146,8 @@ typedef struct {
   uint32_t kernel_h, kernel_w, stride_h, stride_w, dilation_h, dilation_w;
 } hwlib_sim_window_t;
 
-/* Sets are masks. */
-typedef struct {
-  uint32_t kernel_h, kernel_w, strides, dilations;
-} hwlib_sim_limits_t;
-
-hwlib_status_t hwlib_sim_check_window(hwlib_sim_window_t window, hwlib_sim_limits_t limits);
-hwlib_status_t hwlib_sim_check_tile(const hwlib_tile_t *tile, hwlib_sim_window_t window, int wide_padding);
+hwlib_status_t hwlib_sim_check_window(hwlib_sim_window_t window, const hwlib_sim_limits_t *limits);
+hwlib_status_t hwlib_sim_check_tile(const hwlib_tile_t *tile, hwlib_sim_window_t window, uint32_t wide_padding);
 hwlib_status_t hwlib_sim_check_same_channels(const hwlib_tile_t *tile);
 void hwlib_sim_add_ifm(hwlib_sim_work_t *work, const hwlib_tile_t *tile);
 void hwlib_sim_add_ofm(hwlib_sim_work_t *work, const hwlib_tile_t *tile);

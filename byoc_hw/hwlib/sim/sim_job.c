@@ -27,10 +27,10 @@ static const hwlib_sim_family_t *family_of(const hwlib_job_t *job)
 
 static hwlib_status_t check_layer(const hwlib_layer_t *layer)
 {
-  if (layer->kind > 31 || (HWLIB_ACCELERATOR_KINDS >> layer->kind & 1u) == 0) {
+  if (layer->kind > 31 || (hwlib_sim_numbers.kinds >> layer->kind & 1u) == 0) {
     return HWLIB_SIM_REFUSE(HWLIB_ERROR_LIMIT, "job", "the array has no layer kind #", layer->kind);
   }
-  if (layer->rounding > 31 || (HWLIB_ACCELERATOR_ROUNDINGS >> layer->rounding & 1u) == 0) {
+  if (layer->rounding > 31 || (hwlib_sim_numbers.roundings >> layer->rounding & 1u) == 0) {
     return HWLIB_SIM_REFUSE(HWLIB_ERROR_LIMIT, "job", "the array has no rounding #", layer->rounding);
   }
   return HWLIB_OK;
@@ -41,9 +41,9 @@ static hwlib_status_t check_extents(const hwlib_tile_t *tile)
 {
   const uint32_t extents[] = {tile->ifm_h, tile->ifm_w, tile->ifm_c, tile->ofm_h, tile->ofm_w, tile->ofm_c};
   for (size_t i = 0; i < sizeof extents / sizeof extents[0]; ++i) {
-    if (extents[i] > HWLIB_ACCELERATOR_ACTIVATION_MEMORY) {
+    if (extents[i] > hwlib_sim_numbers.memories[HWLIB_LOCAL_ACTIVATIONS].size) {
       return HWLIB_SIM_REFUSE(HWLIB_ERROR_ADDRESS, "tile", "an extent of # is beyond the # bytes of local activations",
-                              extents[i], HWLIB_ACCELERATOR_ACTIVATION_MEMORY);
+                              extents[i], hwlib_sim_numbers.memories[HWLIB_LOCAL_ACTIVATIONS].size);
     }
   }
   return HWLIB_OK;
@@ -64,7 +64,7 @@ hwlib_status_t hwlib_sim_check_job(const hwlib_job_t *job)
 hwlib_status_t hwlib_sim_job_work(const hwlib_job_t *job, hwlib_sim_work_t *work)
 {
   hwlib_status_t status = family_of(job)->work(job, work);
-  work->cycles += HWLIB_SIM_JOB_SETUP;
+  work->cycles += hwlib_sim_numbers.job_setup;
   return status;
 }
 

@@ -23,7 +23,7 @@ static hwlib_status_t work_of(const hwlib_job_t *job, hwlib_sim_work_t *work)
 {
   const hwlib_tile_t *tile = job->tile;
   uint64_t elements = (uint64_t)tile->ifm_w * tile->ifm_c;
-  work->cycles = hwlib_sim_divide_up(elements, HWLIB_SIM_ELEMENTWISE_WIDTH);
+  work->cycles = hwlib_sim_divide_up(elements, hwlib_sim_numbers.elementwise_width);
   hwlib_sim_add_run(work, "ifm", HWLIB_LOCAL_ACTIVATIONS, HWLIB_SIM_READS, tile->ifm, elements);
   hwlib_sim_add_run(work, "ofm", HWLIB_LOCAL_ACTIVATIONS, HWLIB_SIM_WRITES, tile->ofm, elements);
   return HWLIB_OK;

@@ -21,9 +21,9 @@ static hwlib_status_t check(const hwlib_job_t *job)
 static hwlib_status_t work_of(const hwlib_job_t *job, hwlib_sim_work_t *work)
 {
   const hwlib_tile_t *tile = job->tile;
-  uint64_t groups = hwlib_sim_divide_up(tile->ofm_w, HWLIB_ACCELERATOR_ARRAY_COLUMNS) *
-                    hwlib_sim_divide_up(tile->ofm_c, HWLIB_ACCELERATOR_ARRAY_ROWS);
-  work->cycles = groups * (3 * (uint64_t)tile->ifm_c + HWLIB_SIM_JOB_OVERHEAD);
+  uint64_t groups = hwlib_sim_divide_up(tile->ofm_w, hwlib_sim_numbers.array_columns) *
+                    hwlib_sim_divide_up(tile->ofm_c, hwlib_sim_numbers.array_rows);
+  work->cycles = groups * (3 * (uint64_t)tile->ifm_c + hwlib_sim_numbers.job_overhead);
   hwlib_sim_add_run(work, "ifm", HWLIB_LOCAL_ACTIVATIONS, HWLIB_SIM_READS, tile->ifm,
                     (uint64_t)tile->ifm_w * tile->ifm_c);
   hwlib_sim_add_run(work, "ifm2", HWLIB_LOCAL_ACTIVATIONS, HWLIB_SIM_READS, tile->ifm2,

@@ -6,44 +6,24 @@
 /* For every local byte: whether something wrote it, and a mark for comparing two areas. */
 enum { WRITTEN = 1, MARKED = 2 };
 
-#ifndef HWLIB_SIM_ACTIVATIONS
-static uint8_t activations[HWLIB_ACCELERATOR_ACTIVATION_MEMORY];
-static uint8_t activation_states[HWLIB_ACCELERATOR_ACTIVATION_MEMORY];
-#else /* those of a group of accelerators: the simulator of one of them has both */
-#define activations HWLIB_SIM_ACTIVATIONS
-#define activation_states HWLIB_SIM_ACTIVATION_STATES
-extern uint8_t activations[HWLIB_ACCELERATOR_ACTIVATION_MEMORY];
-extern uint8_t activation_states[HWLIB_ACCELERATOR_ACTIVATION_MEMORY];
-#ifndef HWLIB_SIM_ACTIVATIONS_ELSEWHERE
-uint8_t activations[HWLIB_ACCELERATOR_ACTIVATION_MEMORY];
-uint8_t activation_states[HWLIB_ACCELERATOR_ACTIVATION_MEMORY];
-#endif
-#endif
-static uint8_t weights[HWLIB_ACCELERATOR_WEIGHT_MEMORY], weight_states[HWLIB_ACCELERATOR_WEIGHT_MEMORY];
-
-static const struct {
-  uint8_t *bytes, *states;
-  uint32_t size;
-  const char *beyond;
-} memories[] = {
-    [HWLIB_LOCAL_ACTIVATIONS] = {activations, activation_states, HWLIB_ACCELERATOR_ACTIVATION_MEMORY,
-                                 "# bytes at # reach beyond the # bytes of local activations"},
-    [HWLIB_LOCAL_WEIGHTS] = {weights, weight_states, HWLIB_ACCELERATOR_WEIGHT_MEMORY,
-                             "# bytes at # reach beyond the # bytes of local weights"},
+static const char *const beyond[] = {
+    [HWLIB_LOCAL_ACTIVATIONS] = "# bytes at # reach beyond the # bytes of local activations",
+    [HWLIB_LOCAL_WEIGHTS] = "# bytes at # reach beyond the # bytes of local weights",
 };
 
 void hwlib_sim_memory_reset(void)
 {
-  memset(activation_states, 0, sizeof activation_states);
-  memset(weight_states, 0, sizeof weight_states);
+  for (size_t memory = 0; memory < HWLIB_SIM_MEMORIES; ++memory) {
+    memset(hwlib_sim_numbers.memories[memory].states, 0, hwlib_sim_numbers.memories[memory].size);
+  }
 }
 
 uint8_t *hwlib_sim_local(uint8_t memory, uint64_t address)
 {
-  return memories[memory].bytes + address;
+  return hwlib_sim_numbers.memories[memory].bytes + address;
 }
 
-const uint8_t *hwlib_sim_look(uint32_t address) { return activations + address; }
+const uint8_t *hwlib_sim_look(uint32_t address) { return hwlib_sim_local(HWLIB_LOCAL_ACTIVATIONS, address); }
 
 void hwlib_sim_add_run(hwlib_sim_work_t *work, const char *name, uint8_t memory, unsigned access, uint32_t address,
                        uint64_t bytes)
@@ -66,7 +46,7 @@ static uint64_t span(const hwlib_sim_area_t *area)
 
 static uint8_t *states_of(const hwlib_sim_area_t *area, uint32_t row, uint32_t pixel)
 {
-  return memories[area->memory].states + area->address + (uint64_t)row * area->row_stride +
+  return hwlib_sim_numbers.memories[area->memory].states + area->address + (uint64_t)row * area->row_stride +
          (uint64_t)pixel * area->pixel_stride;
 }
 
@@ -104,9 +84,9 @@ hwlib_status_t hwlib_sim_access(const hwlib_sim_work_t *work)
   for (uint32_t i = 0; i < work->areas; ++i) {
     const hwlib_sim_area_t *area = &work->area[i];
     uint64_t bytes = span(area);
-    uint32_t size = memories[area->memory].size;
+    uint32_t size = hwlib_sim_numbers.memories[area->memory].size;
     if (area->address > size || bytes > size - area->address) {
-      return HWLIB_SIM_REFUSE(HWLIB_ERROR_ADDRESS, area->name, memories[area->memory].beyond, bytes,
+      return HWLIB_SIM_REFUSE(HWLIB_ERROR_ADDRESS, area->name, beyond[area->memory], bytes,
                               area->address, size);
     }
     if ((area->access & HWLIB_SIM_READS) != 0 && any(area, area->padding, WRITTEN, 0)) {

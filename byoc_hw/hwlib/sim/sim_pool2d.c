@@ -8,14 +8,13 @@ static hwlib_status_t check(const hwlib_job_t *job)
   if (layer->mode > HWLIB_POOL_SUM) {
     return HWLIB_SIM_REFUSE(HWLIB_ERROR_LIMIT, "job", "the array has no pooling mode #", layer->mode);
   }
-  const hwlib_sim_limits_t limits = {HWLIB_ACCELERATOR_POOL2D_KERNEL_H, HWLIB_ACCELERATOR_POOL2D_KERNEL_W,
-                                     HWLIB_ACCELERATOR_POOL2D_STRIDES, 1u << 1};
+  const hwlib_sim_limits_t *limits = &hwlib_sim_numbers.pool2d;
   hwlib_status_t status = hwlib_sim_check_window(window, limits);
   if (status == HWLIB_OK) {
     status = hwlib_sim_check_same_channels(job->tile);
   }
   if (status == HWLIB_OK) {
-    status = hwlib_sim_check_tile(job->tile, window, HWLIB_ACCELERATOR_POOL2D_WIDE_PADDING);
+    status = hwlib_sim_check_tile(job->tile, window, limits->wide_padding);
   }
   return status == HWLIB_OK ? hwlib_sim_check_clamp(layer->act_min, layer->act_max) : status;
 }
@@ -26,7 +25,7 @@ static hwlib_status_t work_of(const hwlib_job_t *job, hwlib_sim_work_t *work)
   const hwlib_pool2d_t *layer = (const hwlib_pool2d_t *)job->layer;
   const hwlib_tile_t *tile = job->tile;
   uint64_t outputs = (uint64_t)tile->ofm_h * tile->ofm_w * tile->ofm_c;
-  work->cycles = hwlib_sim_divide_up(outputs * layer->kernel_h * layer->kernel_w, HWLIB_SIM_ELEMENTWISE_WIDTH);
+  work->cycles = hwlib_sim_divide_up(outputs * layer->kernel_h * layer->kernel_w, hwlib_sim_numbers.elementwise_width);
   hwlib_sim_add_ifm(work, tile);
   hwlib_sim_add_ofm(work, tile);
   return HWLIB_OK;

@@ -73,12 +73,10 @@ hwlib_status_t hwlib_sim_check_scale_from(const char *name, uint8_t rounding, hw
                                                         : "multiplier is neither 0 nor 2^29 or more",
                             NULL);
   }
-#ifdef HWLIB_ACCELERATOR_SHIFT_ONLY
-  if (scale.multiplier != 0 && scale.multiplier != 1 << 30) {
+  if (hwlib_sim_numbers.shift_only && scale.multiplier != 0 && scale.multiplier != 1 << 30) {
     return hwlib_sim_refuse(HWLIB_ERROR_LIMIT, name, "multiplier is neither 0 nor 2^30: the array has shifts alone",
                             NULL);
   }
-#endif
   if (scale.left > 31 || scale.right < least || scale.right > 62) {
     return HWLIB_SIM_REFUSE(HWLIB_ERROR_LIMIT, name, "shifts # left and # right are not within 0..31 and #..62",
                             scale.left, scale.right, least);

@@ -7,20 +7,12 @@
 
 #include <string.h>
 
-typedef struct {
-  uint64_t end[SIM_CLOCKS];
-  int waited; /* for with its own token */
-  hwlib_sim_work_t work;
-  hwlib_sim_known_t known; /* at its end */
-} operation_t;
-
 /* Operations, and events, are numbered from 1 in their order, which is that of their ends. */
 typedef struct {
   uint64_t free[SIM_CLOCKS]; /* idle from here on */
   uint32_t forgotten;        /* up to here tokens mean nothing: from before the last init */
   uint32_t ended;            /* up to here the host knows that they have ended */
   uint32_t started;          /* the newest */
-  operation_t queue[HWLIB_ACCELERATOR_QUEUE];
 } engine_t;
 
 static struct {
@@ -67,6 +59,12 @@ uint32_t hwlib_sim_in_flight(void)
   return count;
 }
 
+/* Where an engine holds the operation of this number, or has held it. */
+static hwlib_sim_operation_t *operation_of(uint8_t engine, uint32_t number)
+{
+  return &hwlib_sim_numbers.operations[engine * hwlib_sim_numbers.queue + number % hwlib_sim_numbers.queue];
+}
+
 /* ---------------------------------------------------------------- what the host knows to have ended */
 
 /* The host learns that this operation, and with it all before it, has ended. */
@@ -83,7 +81,7 @@ static const hwlib_sim_area_t *race(uint8_t engine_number, const hwlib_sim_area_
 {
   const engine_t *engine = &sim.engines[engine_number];
   for (uint32_t number = hwlib_sim_over(engine_number, engine->ended) + 1; number <= engine->started; ++number) {
-    const hwlib_sim_work_t *work = &engine->queue[number % HWLIB_ACCELERATOR_QUEUE].work;
+    const hwlib_sim_work_t *work = &operation_of(engine_number, number)->work;
     for (uint32_t i = 0; i < work->areas; ++i) {
       if (((area->access | work->area[i].access) & HWLIB_SIM_WRITES) != 0 &&
           hwlib_sim_overlap(area, &work->area[i])) {
@@ -127,7 +125,7 @@ static const sim_clock_area_t *in_flight_on(uint8_t engine_number, const sim_clo
 {
   const engine_t *engine = &sim.engines[engine_number];
   for (uint32_t number = hwlib_sim_over(engine_number, engine->ended) + 1; number <= engine->started; ++number) {
-    const hwlib_sim_work_t *work = &engine->queue[number % HWLIB_ACCELERATOR_QUEUE].work;
+    const hwlib_sim_work_t *work = &operation_of(engine_number, number)->work;
     const sim_clock_area_t *main;
     for (uint16_t i = 0; (main = main_area(work, i)) != NULL; ++i) {
       if (sim_clock_clash(area, main)) {
@@ -213,13 +211,13 @@ static uint32_t take_place(uint8_t engine_number, const hwlib_sim_work_t *work, 
 {
   engine_t *engine = &sim.engines[engine_number];
   uint32_t number = ++engine->started;
-  operation_t *operation = &engine->queue[number % HWLIB_ACCELERATOR_QUEUE];
-  if (number > HWLIB_ACCELERATOR_QUEUE) {
-    wait_until(engine, number - HWLIB_ACCELERATOR_QUEUE, operation->end);
+  hwlib_sim_operation_t *operation = operation_of(engine_number, number);
+  if (number > hwlib_sim_numbers.queue) {
+    wait_until(engine, number - hwlib_sim_numbers.queue, operation->end);
     hwlib_sim_tell_host(&operation->known);
   }
 
-  *operation = (operation_t){.work = *work, .known = hwlib_sim_begin(engine_number, number)};
+  *operation = (hwlib_sim_operation_t){.work = *work, .known = hwlib_sim_begin(engine_number, number)};
   for (unsigned clock = 0; clock < SIM_CLOCKS; ++clock) {
     uint64_t start = engine->free[clock] > sim_clock.host[clock] ? engine->free[clock] : sim_clock.host[clock];
     engine->free[clock] = (start > ready[clock] ? start : ready[clock]) + work->cycles;
@@ -233,7 +231,7 @@ uint32_t hwlib_sim_hold(uint8_t engine_number, uint64_t *end, hwlib_sim_known_t 
 {
   static const hwlib_sim_work_t nothing;
   uint32_t number = take_place(engine_number, &nothing, end);
-  const operation_t *operation = &sim.engines[engine_number].queue[number % HWLIB_ACCELERATOR_QUEUE];
+  const hwlib_sim_operation_t *operation = operation_of(engine_number, number);
   memcpy(end, operation->end, sizeof operation->end);
   *known = operation->known;
   return number;
@@ -263,7 +261,7 @@ hwlib_status_t hwlib_sim_start(uint8_t engine_number, const hwlib_sim_work_t *wo
 }
 
 /* The operation of a token that was not waited for; NULL if it has left the queue, so has ended. */
-static hwlib_status_t find(uint8_t engine_number, hwlib_token_t token, operation_t **operation)
+static hwlib_status_t find(uint8_t engine_number, hwlib_token_t token, hwlib_sim_operation_t **operation)
 {
   engine_t *engine = &sim.engines[engine_number];
   uint32_t number = token / HWLIB_SIM_ENGINES;
@@ -272,10 +270,10 @@ static hwlib_status_t find(uint8_t engine_number, hwlib_token_t token, operation
   if (token % HWLIB_SIM_ENGINES != engine_number || number <= engine->forgotten || number > engine->started) {
     return HWLIB_SIM_REFUSE(HWLIB_ERROR_TOKEN, name, "token # was not given since the last init", token);
   }
-  if (engine->started - number >= HWLIB_ACCELERATOR_QUEUE) {
+  if (engine->started - number >= hwlib_sim_numbers.queue) {
     return HWLIB_OK;
   }
-  *operation = &engine->queue[number % HWLIB_ACCELERATOR_QUEUE];
+  *operation = operation_of(engine_number, number);
   if ((*operation)->waited) {
     return HWLIB_SIM_REFUSE(HWLIB_ERROR_TOKEN, name, "token # was waited for before", token);
   }
@@ -284,7 +282,7 @@ static hwlib_status_t find(uint8_t engine_number, hwlib_token_t token, operation
 
 hwlib_status_t hwlib_sim_wait(uint8_t engine_number, hwlib_token_t token)
 {
-  operation_t *operation;
+  hwlib_sim_operation_t *operation;
   hwlib_status_t status = find(engine_number, token, &operation);
   if (status == HWLIB_OK && operation != NULL) {
     operation->waited = 1;
@@ -296,7 +294,7 @@ hwlib_status_t hwlib_sim_wait(uint8_t engine_number, hwlib_token_t token)
 
 hwlib_status_t hwlib_sim_done(uint8_t engine_number, hwlib_token_t token, uint8_t *done)
 {
-  operation_t *operation;
+  hwlib_sim_operation_t *operation;
   hwlib_status_t status = find(engine_number, token, &operation);
   if (status != HWLIB_OK) {
     return status;
@@ -310,16 +308,17 @@ hwlib_status_t hwlib_sim_done(uint8_t engine_number, hwlib_token_t token, uint8_
 }
 
 /* The first operation that the host does not know to have ended; or NULL. */
-static const operation_t *next_end(const engine_t *engine)
+static const hwlib_sim_operation_t *next_end(uint8_t engine_number)
 {
-  return engine->ended == engine->started ? NULL : &engine->queue[(engine->ended + 1) % HWLIB_ACCELERATOR_QUEUE];
+  const engine_t *engine = &sim.engines[engine_number];
+  return engine->ended == engine->started ? NULL : operation_of(engine_number, engine->ended + 1);
 }
 
 uint32_t hwlib_sim_ended(uint8_t engine_number)
 {
   engine_t *engine = &sim.engines[engine_number];
-  const operation_t *next;
-  while ((next = next_end(engine)) != NULL &&
+  const hwlib_sim_operation_t *next;
+  while ((next = next_end(engine_number)) != NULL &&
          next->end[SIM_CLOCK_END_TO_END] <= sim_clock.host[SIM_CLOCK_END_TO_END]) {
     wait_until(engine, engine->ended + 1, next->end);
     hwlib_sim_tell_host(&next->known);
@@ -329,7 +328,7 @@ uint32_t hwlib_sim_ended(uint8_t engine_number)
 
 void hwlib_sim_sleep(uint8_t engine_number)
 {
-  const operation_t *next = next_end(&sim.engines[engine_number]);
+  const hwlib_sim_operation_t *next = next_end(engine_number);
   if (next != NULL && next->end[SIM_CLOCK_END_TO_END] > sim_clock.host[SIM_CLOCK_END_TO_END]) {
     sim_clock.host[SIM_CLOCK_END_TO_END] = next->end[SIM_CLOCK_END_TO_END];
   }

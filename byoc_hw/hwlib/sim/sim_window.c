@@ -7,17 +7,17 @@ static int both_in(uint32_t mask, uint32_t one, uint32_t other)
 }
 
 /* A kernel of 0 wraps, and so is refused with those that are too large. */
-hwlib_status_t hwlib_sim_check_window(hwlib_sim_window_t window, hwlib_sim_limits_t limits)
+hwlib_status_t hwlib_sim_check_window(hwlib_sim_window_t window, const hwlib_sim_limits_t *limits)
 {
-  if (window.kernel_h - 1 >= limits.kernel_h || window.kernel_w - 1 >= limits.kernel_w) {
+  if (window.kernel_h - 1 >= limits->kernel_h || window.kernel_w - 1 >= limits->kernel_w) {
     return HWLIB_SIM_REFUSE(HWLIB_ERROR_LIMIT, "job", "kernel # x # is not within # x #", window.kernel_h,
-                            window.kernel_w, limits.kernel_h, limits.kernel_w);
+                            window.kernel_w, limits->kernel_h, limits->kernel_w);
   }
-  if (!both_in(limits.strides, window.stride_h, window.stride_w)) {
+  if (!both_in(limits->strides, window.stride_h, window.stride_w)) {
     return HWLIB_SIM_REFUSE(HWLIB_ERROR_LIMIT, "job", "the array has no stride # x #", window.stride_h,
                             window.stride_w);
   }
-  if (!both_in(limits.dilations, window.dilation_h, window.dilation_w)) {
+  if (!both_in(limits->dilations, window.dilation_h, window.dilation_w)) {
     return HWLIB_SIM_REFUSE(HWLIB_ERROR_LIMIT, "job", "the array has no dilation # x #", window.dilation_h,
                             window.dilation_w);
   }
@@ -26,7 +26,7 @@ hwlib_status_t hwlib_sim_check_window(hwlib_sim_window_t window, hwlib_sim_limit
 
 /* The output is as long as the window has places over the padded input, or over the padding before it. */
 static hwlib_status_t check_extent(const char *name, uint32_t ifm, uint32_t before, uint32_t after,
-                                   uint32_t kernel, uint32_t stride, uint32_t ofm, int wide_padding)
+                                   uint32_t kernel, uint32_t stride, uint32_t ofm, uint32_t wide_padding)
 {
   if (!wide_padding && (before >= kernel || after >= kernel)) {
     return HWLIB_SIM_REFUSE(HWLIB_ERROR_LIMIT, name, "padding # before and # after reach a kernel of #", before,
@@ -48,7 +48,7 @@ static hwlib_status_t check_extent(const char *name, uint32_t ifm, uint32_t befo
 static hwlib_status_t check_rows(const hwlib_tile_t *tile)
 {
   uint64_t row = (uint64_t)(tile->ifm_w - 1) * tile->ifm_pixel + tile->ifm_c;
-  if (!HWLIB_ACCELERATOR_PACKED_ROWS && tile->ifm_h > 1 && tile->ifm_row < row) {
+  if (!hwlib_sim_numbers.packed_rows && tile->ifm_h > 1 && tile->ifm_row < row) {
     return HWLIB_SIM_REFUSE(HWLIB_ERROR_LIMIT, "ifm", "rows of # bytes that are # apart overlap", row, tile->ifm_row);
   }
   return HWLIB_OK;
@@ -57,7 +57,7 @@ static hwlib_status_t check_rows(const hwlib_tile_t *tile)
 /* Rows or columns from the first to the last of a window. */
 static uint32_t reach(uint32_t kernel, uint32_t dilation) { return (kernel - 1) * dilation + 1; }
 
-hwlib_status_t hwlib_sim_check_tile(const hwlib_tile_t *tile, hwlib_sim_window_t window, int wide_padding)
+hwlib_status_t hwlib_sim_check_tile(const hwlib_tile_t *tile, hwlib_sim_window_t window, uint32_t wide_padding)
 {
   hwlib_status_t status = check_extent("tile height", tile->ifm_h, tile->pad_top, tile->pad_bottom,
                                        reach(window.kernel_h, window.dilation_h), window.stride_h, tile->ofm_h,
