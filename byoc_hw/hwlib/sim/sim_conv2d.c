@@ -32,7 +32,8 @@ static hwlib_status_t check_part(const hwlib_conv2d_t *layer, const hwlib_tile_t
 
 static hwlib_status_t check(const hwlib_job_t *job)
 {
-  static const hwlib_sim_limits_t of_one_value = {.kernel_h = 1, .kernel_w = 1, .strides = 1u << 1, .dilations = 1u << 1};
+  static const hwlib_sim_limits_t of_one_value = {
+      .kernel_h = 1, .kernel_w = 1, .strides = 1u << 1, .dilations = 1u << 1};
   const hwlib_conv2d_t *layer = (const hwlib_conv2d_t *)job->layer;
   const hwlib_tile_t *tile = job->tile;
   const hwlib_sim_window_t window = {tile->kernel_h,  tile->kernel_w,    layer->stride_h,
@@ -56,7 +57,8 @@ static hwlib_status_t check(const hwlib_job_t *job)
     if (status == HWLIB_OK) {
       status = hwlib_sim_check_same_channels(tile);
     }
-    if (status == HWLIB_OK && !limits->kernel_parts && (~(unsigned)tile->flags & (HWLIB_TILE_FIRST | HWLIB_TILE_LAST)) != 0) {
+    if (status == HWLIB_OK && !limits->kernel_parts &&
+        (~(unsigned)tile->flags & (HWLIB_TILE_FIRST | HWLIB_TILE_LAST)) != 0) {
       status = hwlib_sim_refuse(HWLIB_ERROR_LIMIT, "depthwise",
                                 "a channel has no slices: a tile is FIRST and LAST", NULL);
     }
