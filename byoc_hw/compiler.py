@@ -37,7 +37,7 @@ from byoc_hw.plan.channel_orders import with_orders_in_weights
 from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.core import NO_ENERGY, region_energy
 from byoc_hw.plan.fitting import Fitted, Fitting
-from byoc_hw.plan.lanes.planner import plan_on_chip
+from byoc_hw.plan.lanes.known_plan import known_plan
 from byoc_hw.plan.library import LibraryPlan
 from byoc_hw.plan.merged_transpositions import with_merged_transpositions
 from byoc_hw.plan.moved_transpositions import with_moved_transpositions
@@ -212,7 +212,7 @@ def explain(mod_or_project: tvm.IRModule | Project) -> Report:
     if hardware is None or not found.graphs:
         return report
     if isinstance(hardware, Soc):
-        plans = {name: plan_on_chip(graph, hardware) for name, graph in found.graphs.items()}
+        plans = {name: known_plan(graph, hardware) for name, graph in found.graphs.items()}
         cycles, bounds = zip(*((plan.cycles, plan.bound) for plan in plans.values()), strict=True)
         return replace(report, engines=engines_of(plans, hardware), cycles=sum(cycles), bound=sum(bounds))
     bound = None if hardware.library else bound_of_inference(list(found.graphs.values()), hardware)

@@ -18,7 +18,7 @@ from byoc_hw.compiler import BACKEND, front_end
 from byoc_hw.errors import InvalidInput, PlanError
 from byoc_hw.garbage import seldom_collected
 from byoc_hw.graph import Graph, Layer
-from byoc_hw.plan.lanes.planner import plan_on_chip
+from byoc_hw.plan.lanes.known_plan import known_plan
 from byoc_hw.plan.region import lay_out_region, why_no_plan
 from byoc_hw.report.variations import METRICS, Exploration, Variation
 from byoc_hw.soc import Hardware, Soc, accelerators_of
@@ -293,7 +293,7 @@ def planned_cycles(pickled: bytes, hardware: Hardware) -> int:
     """The accelerator cycles of a region as `build` plans it. Raises `PlanError` where it has no plan."""
     graph = _region(pickled)
     if isinstance(hardware, Soc):
-        return plan_on_chip(graph, hardware).cycles
+        return known_plan(graph, hardware).cycles
     return lay_out_region(graph, hardware).cycles
 
 

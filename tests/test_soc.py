@@ -12,6 +12,8 @@ from tvm import relay
 import byoc_hw
 from byoc_hw.compiler import region_graphs
 from byoc_hw.demo import heldout, model_path
+from byoc_hw.plan.lanes import known_plan
+from byoc_hw.plan.lanes.planner import plan_on_chip
 from byoc_hw.plan.region import plan_region
 
 DLA = replace(byoc_hw.DIANA_DIGITAL, name="dla", label="DLA")
@@ -23,6 +25,21 @@ def digits():
     """The digits model, partitioned for the chip, and its project."""
     partitioned = byoc_hw.partition_for_hwlib(*byoc_hw.load_tflite(model_path()), accelerator=CHIP)
     return partitioned, byoc_hw.build(partitioned)
+
+
+@pytest.mark.slow
+def test_a_region_is_planned_once_to_explain_and_build_it(digits, monkeypatch):
+    """And what is built again is the same."""
+    partitioned, project = digits
+    searched = []
+    monkeypatch.setattr(known_plan, "_plans", {})
+    monkeypatch.setattr(known_plan, "plan_on_chip", lambda *given: searched.append(given) or plan_on_chip(*given))
+    byoc_hw.explain(partitioned)
+    first, second = byoc_hw.build(partitioned), byoc_hw.build(partitioned)
+    assert len(searched) == 1
+    files = [path.relative_to(project.directory) for path in project.directory.rglob("*") if path.is_file()]
+    for name in files:
+        assert len({(one.directory / name).read_bytes() for one in (project, first, second)}) == 1
 
 
 @pytest.mark.slow

@@ -11,7 +11,8 @@ from byoc_hw.garbage import seldom_collected
 from byoc_hw.graph import Graph, Layer
 from byoc_hw.objective import Objective
 from byoc_hw.plan.choices import Choices
-from byoc_hw.plan.lanes.planner import NO_WISHES, plan_on_chip
+from byoc_hw.plan.lanes.known_plan import known_plan
+from byoc_hw.plan.lanes.planner import NO_WISHES
 from byoc_hw.plan.library import library_plan
 from byoc_hw.plan.planned import PlannedRegion
 from byoc_hw.plan.search.alike import AlikeLayer
@@ -39,7 +40,7 @@ def plan_region(
     """
     if isinstance(accelerator, Soc):
         graph.verify()
-        return plan_on_chip(graph, accelerator, place, objective)
+        return known_plan(graph, accelerator, place, objective)
     if accelerator.library is None:
         return plan_tiles(graph, accelerator, choices)
     if choices is not None:

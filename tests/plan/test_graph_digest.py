@@ -40,6 +40,13 @@ def test_names_do_not_count():
     assert graph_digest(replace(one, layers=sources)) == graph_digest(one)
 
 
+def test_names_count_where_they_are_asked_for():
+    assert graph_digest(graph(), names=True) == graph_digest(graph(), names=True) != graph_digest(graph())
+    sources = tuple(replace(layer, source=("some", "operator")) for layer in graph().layers)
+    others = graph(names=40), replace(graph(), name="another"), replace(graph(), layers=sources)
+    assert len({graph_digest(one, names=True) for one in (graph(), *others)}) == 4
+
+
 def other_value(value):
     match value:
         case bool():

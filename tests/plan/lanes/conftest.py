@@ -1,0 +1,11 @@
+"""Each plan of a chip is searched: tests change what a search does."""
+
+import pytest
+
+from byoc_hw.plan.lanes import known_plan
+
+
+@pytest.fixture(autouse=True)
+def _nothing_known(monkeypatch):
+    monkeypatch.setattr(known_plan, "_plans", {})
+    monkeypatch.setattr(known_plan, "_REMEMBERED", 0)
