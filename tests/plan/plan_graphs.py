@@ -88,7 +88,9 @@ class Network:
         self.value = self.value if made is None else made
 
     def put(self, layer):
-        """The output of a layer that is now part of the graph; None where the accelerator cannot plan it."""
+        """The output of a layer that is now part of the graph; None where the accelerator cannot run or plan it."""
+        if any(self.hardware.broken_rules(layer)):
+            return None
         try:
             layer_by_layer(single(layer), self.hardware)
         except PlanError:
