@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from byoc_hw.accelerator import REFERENCE
 from byoc_hw.arguments import check_flag, check_one_of, check_type, shown
+from byoc_hw.build_arena import BuildArena, is_tiled
 from byoc_hw.emit.files import Parts, project_files, write_project
 from byoc_hw.emit.region import region_source
 from byoc_hw.emit.weight_file import WEIGHTS
@@ -25,7 +26,6 @@ from byoc_hw.garbage import seldom_collected
 from byoc_hw.graph import Graph, Layer
 from byoc_hw.objective import HOST, Energy, Objective, check_objective, on_accelerators
 from byoc_hw.overlap import overlapped
-from byoc_hw.padding import padded
 from byoc_hw.params.fixed_point_values import pairwise_values, rescaled_values
 from byoc_hw.params.host_kernels import kernel_call
 from byoc_hw.params.tflite_functions import hard_swish_values, inverse_root_values
@@ -34,20 +34,17 @@ from byoc_hw.plan.ahead import with_copies_ahead
 from byoc_hw.plan.border_transpositions import with_borders_in_order
 from byoc_hw.plan.bound.begun import bound_of_inference
 from byoc_hw.plan.channel_orders import with_orders_in_weights
-from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.core import NO_ENERGY, region_energy
-from byoc_hw.plan.fitting import Fitted, Fitting
 from byoc_hw.plan.lanes.known_plan import known_plan
 from byoc_hw.plan.library import LibraryPlan
 from byoc_hw.plan.merged_transpositions import with_merged_transpositions
 from byoc_hw.plan.moved_transpositions import with_moved_transpositions
-from byoc_hw.plan.place.arena import ModelMemory, flash_problem, place_model, ram_problem
+from byoc_hw.plan.place.arena import flash_problem, ram_problem
 from byoc_hw.plan.placement import sent_to_host
 from byoc_hw.plan.planned import PlannedRegion, flash_owners
 from byoc_hw.plan.region import plan_region, why_no_plan
 from byoc_hw.plan.search.within import Room
 from byoc_hw.plan.tune.rounds import TunedRegion
-from byoc_hw.program import ALIGNMENT, Program, Workspace
 from byoc_hw.project import Project
 from byoc_hw.report.engines import costs_of, engines_of
 from byoc_hw.report.explain import Report
@@ -256,7 +253,7 @@ def graphs_to_plan(model: Model) -> dict[str, Graph]:
     """The regions of a partitioned model by symbol, with few transpositions in them and between them, and without
     shuffles of channels that weights take up. A library takes its layers as they are."""
     hardware = model.accelerator
-    if hardware is None or not _is_tiled(hardware):
+    if hardware is None or not is_tiled(hardware):
         return model.graphs()
     tiled = accelerators_of(hardware)[0]
 
@@ -274,8 +271,6 @@ def graphs_to_plan(model: Model) -> dict[str, Graph]:
 
 OBJECTIVES = ("speed", "size")
 """What `build` can plan for."""
-
-_UNLIMITED = 1 << 62
 
 
 @seldom_collected()
@@ -379,7 +374,7 @@ def _compiled(
     """The parts of a project, and a function for what each region may use of RAM and flash."""
     graphs = model.graphs() if place else graphs_to_plan(model)  # lower the regions: `place` names their layers
     plans = _plans(graphs, model, tuning, place, objective)  # plan each region
-    arena = _Arena(plans.regions, model.accelerator, io_in_arena, optimize, place)
+    arena = BuildArena(plans.regions, model.accelerator, io_in_arena, optimize, place)
     host = model.compile_host(graphs, arena.place, kernel_call)  # TVM compiles the rest, and calls `place`
     if arena.wants_less_flash(host.constant_bytes):  # only now is the host's flash known
         host = model.compile_host(graphs, arena.place, kernel_call)
@@ -467,101 +462,7 @@ def _plan(graph: Graph, accelerator: Hardware, tuned: TunedRegion | None) -> Pla
         raise PlanError(f"{graph.name}: its tuned plan cannot be carried out, tune it again: {error}") from error
 
 
-def _is_tiled(hardware: Hardware | None) -> bool:
-    """Whether plans are tiled, so that there are others with less RAM or flash: not those of a library."""
-    return hardware is not None and all(one.library is None for one in accelerators_of(hardware))
-
-
-class _Arena:
-    """The arena of a build, with the model's inputs and outputs if `with_io`, and the plans that fit it.
-
-    `plans` are the fastest plans at first; `place` replaces them where `optimize` or a limit of the accelerator
-    asks for others, and sets `memory`. `overlaps` says whether host functions and regions run in parallel: only if
-    the larger arena fits RAM.
-    """
-
-    def __init__(
-        self,
-        plans: Mapping[str, PlannedRegion],
-        accelerator: Hardware | None,
-        with_io: bool,
-        optimize: str,
-        place: Mapping[str, str],
-    ) -> None:
-        self.plans, self.with_io, self.optimize = plans, with_io, optimize
-        self.hardware = accelerator or REFERENCE
-        self._place = place
-        self._tiled = accelerator if _is_tiled(accelerator) else None
-        self._flash = _UNLIMITED
-        self._choices: Mapping[str, Choices] = {}
-        self._workspaces: Sequence[Workspace] = ()
-        self.overlaps = False
-        self.memory: ModelMemory | None = None
-
-    def place(self, program: Program, workspaces: Sequence[Workspace]) -> Mapping[str, int]:
-        """Offsets for host tensors and workspaces, placed together with the intermediates of regions."""
-        program = self.program(program)
-        ram = self.hardware.ram
-        self._workspaces = workspaces
-        memory = self._arranged(program, workspaces, ram)
-        fits = memory.ram <= ram and Fitted(self.plans, memory).within_flash(self._flash)
-        if self._tiled and self.plans and (self.optimize == "size" or not fits):
-            fitted = self._fitted(program, workspaces)
-            self.plans, self._choices = fitted.plans, {**self._choices, **fitted.choices}
-            most = ram if self.optimize == "speed" else fitted.memory.ram
-            memory = self._arranged(program, workspaces, most)
-        self.memory = memory
-        return memory.arena.offsets
-
-    def program(self, program: Program) -> Program:
-        """The program with the model's inputs and outputs as regions can take them: in the arena, or padded copies."""
-        return program if self.with_io else padded(program, self.hardware)
-
-    def wants_less_flash(self, host: int) -> bool:
-        """Whether to place again, as the model with `host` bytes of the host does not fit flash."""
-        assert self.memory is not None
-        limits, self._flash = self.hardware, max(self.hardware.flash - host, 0)
-        fits = Fitted(self.plans, self.memory).within_flash(self._flash)
-        return self._tiled is not None and bool(self.plans) and not fits and self.memory.ram <= limits.ram
-
-    def rooms(self, program: Program) -> dict[str, Room]:
-        """What each region may use of RAM and flash."""
-        fitting = self._fitting(self.program(program), self._workspaces)
-        return fitting.rooms(replace(fitting.fastest, choices=self._choices), self.hardware.ram, self._flash)
-
-    def _fitted(self, program: Program, workspaces: Sequence[Workspace]) -> Fitted:
-        """The plans that are wanted; where none fit, the smallest."""
-        fitting = self._fitting(program, workspaces)
-        ram = self.hardware.ram
-        found = fitting.within(ram, self._flash) if self.optimize == "speed" else fitting.smallest()
-        if found is not None and found.flash <= self._flash:
-            return found
-        return fitting.with_least_flash(ram) or fitting.smallest()
-
-    def _fitting(self, program: Program, workspaces: Sequence[Workspace]) -> Fitting:
-        def placed(plans: Mapping[str, PlannedRegion]) -> ModelMemory:
-            return self._placed(program, workspaces, plans)
-
-        assert self._tiled is not None, "plans are searched for one HAL"
-        return Fitting(program, self.plans, self._tiled, placed, self.with_io, self._place)
-
-    def _arranged(self, program: Program, workspaces: Sequence[Workspace], most: int) -> ModelMemory:
-        """The arena with host functions and regions in parallel if it has at most so many bytes, else without."""
-        library = self.hardware.library
-        self.overlaps = library is None or library.wait is not None
-        if self.overlaps:
-            memory = self._placed(overlapped(program), workspaces, self.plans)
-            self.overlaps = memory.ram <= most
-        return memory if self.overlaps else self._placed(program, workspaces, self.plans)
-
-    def _placed(
-        self, program: Program, workspaces: Sequence[Workspace], plans: Mapping[str, PlannedRegion]
-    ) -> ModelMemory:
-        regions = {name: region.memory for name, region in plans.items()}
-        return place_model(program, workspaces, regions, ALIGNMENT, self.with_io)
-
-
-def _parts(model: Model, plans: _Plans, arena: _Arena, host: CompiledHost, objective: Objective | None) -> Parts:
+def _parts(model: Model, plans: _Plans, arena: BuildArena, host: CompiledHost, objective: Objective | None) -> Parts:
     memory = arena.memory
     assert memory is not None, "the front end has asked for places"
     kept = {name for name, plan in plans.regions.items() if arena.plans[name] is plan}
@@ -597,14 +498,14 @@ def _with_copies_ahead(parts: Parts) -> Parts:
     return parts if flash_problem(_flash_owners(found), hardware.flash, "") else found
 
 
-def _planning(arena: _Arena, replanned: int) -> str:
+def _planning(arena: BuildArena, replanned: int) -> str:
     """What the report says of the objective, and of plans that are not the fastest because of RAM or flash."""
     if arena.optimize != "speed":
         return f"planned for {arena.optimize}"
     return f"{replanned} of {len(arena.plans)} regions planned to fit RAM and flash" if replanned else ""
 
 
-def _placing(arena: _Arena, objective: Objective | None) -> str:
+def _placing(arena: BuildArena, objective: Objective | None) -> str:
     """What the report says of the objective that regions and layers are placed for, with the energy of the regions."""
     if not isinstance(objective, Energy):
         return "" if objective is None else f"placed for {objective}"
@@ -619,7 +520,7 @@ def _engines(plans: Mapping[str, PlannedRegion], hardware: Hardware | None) -> d
 
 def _check_budgets(parts: Parts) -> None:
     """Raise `PlanError` if the project does not fit the accelerator's RAM or flash: with all that is short."""
-    tiled = _is_tiled(parts.accelerator) and parts.regions
+    tiled = is_tiled(parts.accelerator) and parts.regions
     smallest = "by the smallest plan" if tiled else ""
     problems = (
         ram_problem(parts.memory, parts.accelerator.ram, smallest),

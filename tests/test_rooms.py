@@ -17,7 +17,17 @@ FOR_ALL = {
 }
 WIRING = {
     *("__init__", "__main__", "authoring", "commands", "demo"),
-    *("compiler", "project", "operator_check", "validation", "tuner", "tuning", "quantizer", "exploration"),
+    *(
+        "build_arena",
+        "compiler",
+        "project",
+        "operator_check",
+        "validation",
+        "tuner",
+        "tuning",
+        "quantizer",
+        "exploration",
+    ),
     *("mesh_builder", "mesh_pipeline"),
 }
 EXTRA = {
