@@ -495,6 +495,7 @@ def _builds(parts: Parts, files: Files) -> Files:
         "region_object": f"{region}.o",
         "region_source": f"{region}.c",
         "weights_file": next((name for name in files if name == weights_file(parts.mod_name)), None),
+        "app": [name for name in ("main", "app", "profile", "chip") if f"app/{name}.c" in files],
         "hal": parts.tiled,
         "host": bool(parts.host_source),
         "library": _has_library(parts),
