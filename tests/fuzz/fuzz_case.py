@@ -22,7 +22,10 @@ import numpy as np
 from byoc_hw.errors import ByocHwError, RunError, ToolchainMissing
 from byoc_hw.run.toolchain import Toolchain
 
-CLASSES = ("relay", "structures", "tflite", "coverage", "arithmetic", "accelerators", "names", "files", "failures")
+CLASSES = (
+    *("relay", "structures", "tflite", "coverage", "arithmetic", "accelerators", "plans", "names", "files"),
+    "failures",
+)
 """A class is a module `fuzz_<class>` with `run(case)`."""
 
 OUT = Path(__file__).resolve().parents[2] / "out" / "fuzz"

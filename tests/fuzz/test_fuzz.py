@@ -19,6 +19,7 @@ SEEDS = {
     "tflite": 1,
     "arithmetic": 1,
     "accelerators": 1,
+    "plans": 1,
     "names": 1,
     "files": 1,
     "failures": 1,
