@@ -262,7 +262,7 @@ def _app(parts: Parts, context: Mapping[str, object]) -> Files:
         sizes |= {"activations": accelerator.activation_memory, "weights": accelerator.weight_memory}
     written = {
         "app.h": "the example program: a device has a main.c of its own, the others show what happened.",
-        "app.c": "messages, and files or none.",
+        "app.c": "messages and files.",
         "profile.c": "cycles by layer.",
         "trace.c": "what each layer made.",
         "count.h": "what the host core executes.",
