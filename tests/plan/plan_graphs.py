@@ -276,7 +276,7 @@ class AnyRank(Network):
         return (*self.draw(st.lists(st.integers(1, 5), max_size=4)), self.channels())
 
     def branched(self):
-        self.value = self.draw(st.sampled_from(self.tensors()))
+        self.value = self.draw(st.sampled_from([tensor for tensor in self.tensors() if tensor.shape]))
 
     def transposed(self):
         return self.samples.transpose(self.value, self.draw(st.permutations(range(len(self.value.shape)))))

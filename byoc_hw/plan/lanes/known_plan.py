@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 
 from byoc_hw.graph import Graph
 from byoc_hw.graph_digest import graph_digest
@@ -32,4 +33,4 @@ def known_plan(
             _plans[key] = known
             if len(_plans) > _REMEMBERED:
                 del _plans[next(iter(_plans))]
-    return known
+    return known if known.graph is graph else replace(known, graph=graph)
