@@ -5,6 +5,7 @@ neighbours in a group and tensors that stay are tried, those first that promise 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -92,7 +93,10 @@ def _bands(space: SearchSpace, found: Layout, *, faster: bool) -> Iterator[Choic
     single band was tried in both ways."""
     choices = found.choices
     options = [replace(choices, packed=choices.packed ^ {band}) for band in space.packable(choices.stored)]
-    cycles = {one: space.groups_of(one).mapped.array_cycles for one in (options if len(options) > 1 else ())}
+    cycles: dict[Choices, int] = {}
+    for one in options if len(options) > 1 else ():
+        with suppress(NotInPlace):  # nothing is stored from packed rows
+            cycles[one] = space.groups_of(one).mapped.array_cycles
     now = found.mapped.array_cycles
     yield from (one for one in sorted(cycles, key=cycles.__getitem__) if (cycles[one] < now) == faster)
 

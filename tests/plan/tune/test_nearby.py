@@ -14,7 +14,7 @@ from byoc_hw.plan.choices import Choices, Group
 from byoc_hw.plan.search import estimate
 from byoc_hw.plan.search.grouping import Grouping
 from byoc_hw.plan.search.measured import MeasuredRuns
-from byoc_hw.plan.search.planner import best_layout
+from byoc_hw.plan.search.planner import best_layout, map_choices
 from byoc_hw.plan.search.single_layer import tilings
 from byoc_hw.plan.stages import lay_out
 from byoc_hw.plan.tune import near_choices, nearby, own_plan
@@ -299,3 +299,22 @@ def test_one_of_several_bands_is_packed_or_not(packed):
     faster, slower = (near_choices._bands(space, layout, faster=which) for which in (True, False))
     assert {*faster} == {replace(choices, packed=packed | {band}) for band in {0, 1} - packed}
     assert {*slower} == {replace(choices, packed=packed - {band}) for band in packed}
+
+
+def test_a_band_from_which_a_slice_is_stored_stays_as_it_is():
+    """Packed rows lie apart, and the slice is stored from rows as they are."""
+    samples = Samples(0)
+    images = [samples.tensor((1, 9, 9, 8)) for _ in range(2)]
+    bands = []
+    for image in images:
+        bands.append(samples.conv2d(image, 8, (3, 3), padding=(1, 1, 1, 1)))
+        bands.append(samples.conv2d(bands[-1].ofm, 8, (3, 3), padding=(1, 1, 1, 1)))
+    part = samples.slice(bands[1].ofm, (0, 4, 4, 0), (1, 2, 2, 8), (1, 1, 1, 1))
+    graph, hardware = graph_of(images, [*bands, part], [part.ofm, bands[-1].ofm]), accelerator(packed_rows=True)
+    choices = replace(own_layout(graph, hardware).choices, stored=frozenset({4}), packed=frozenset())
+    space = SearchSpace(graph, hardware)
+    assert len(space.packable(choices.stored)) == 2
+    layout = lay_out(map_choices(graph, hardware, choices), choices)
+    found = [one.packed for which in (True, False) for one in near_choices._bands(space, layout, faster=which)]
+    assert found == [frozenset({1})]
+    check(graph, hardware, choices=choices)
