@@ -174,7 +174,7 @@ def models(draw, hardware):
 @pytest.mark.slow
 @given(models(accelerators()))
 @settings(  # an example takes seconds: no shrinking
-    max_examples=examples(8), phases=[Phase.explicit, Phase.reuse, Phase.generate]
+    max_examples=examples(6), phases=[Phase.explicit, Phase.reuse, Phase.generate]
 )
 def test_random_networks_are_bit_exact(model):
     accelerator, mod = model
@@ -183,7 +183,7 @@ def test_random_networks_are_bit_exact(model):
 
 @pytest.mark.slow
 @given(models(chips()))
-@settings(max_examples=examples(7), phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@settings(max_examples=examples(4), phases=[Phase.explicit, Phase.reuse, Phase.generate])
 def test_random_networks_are_bit_exact_on_several_accelerators(model):
     chip, mod = model
     assert_bit_exact(mod, accelerator=chip)

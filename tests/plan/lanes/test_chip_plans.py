@@ -110,14 +110,14 @@ def test_any_graph_is_exact_on_any_chip_in_the_cycles_foreseen(region):
 
 @pytest.mark.slow
 @given(chip_regions(most=9))
-@settings(EXAMPLES, max_examples=examples(18))
+@settings(EXAMPLES, max_examples=examples(10))
 def test_larger_graphs_are_exact_on_any_chip(region):
     check_on_chip(*region)
 
 
 @pytest.mark.slow
 @given(chip_regions())
-@settings(EXAMPLES, max_examples=examples(6))
+@settings(EXAMPLES, max_examples=examples(4))
 def test_a_chip_is_never_slower_than_with_fewer_accelerators(region):
     chip, graph = region
     cycles, every = plan_region(graph, chip).cycles, range(len(chip.accelerators))

@@ -51,14 +51,14 @@ def shared_chips(draw, most=6):
 
 @pytest.mark.slow
 @given(shared_chips())
-@settings(EXAMPLES, max_examples=examples(6))
+@settings(EXAMPLES, max_examples=examples(4))
 def test_any_graph_is_exact_on_any_chip_in_the_cycles_foreseen(region):
     check_on_chip(*region)
 
 
 @pytest.mark.slow
 @given(shared_chips(most=8))
-@settings(EXAMPLES, max_examples=examples(8))
+@settings(EXAMPLES, max_examples=examples(5))
 def test_larger_graphs_are_exact_on_any_chip(region):
     check_on_chip(*region)
 

@@ -82,7 +82,7 @@ def test_the_oldest_is_forgotten(searched, monkeypatch):
 
 
 @given(regions(most=4))
-@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 def test_what_is_known_is_the_plan_that_a_search_finds(region):
     hardware, graph = region
     found = plain(known_layout(graph, hardware))
