@@ -13,7 +13,7 @@ from unittest.mock import patch
 import tvm
 
 import byoc_hw
-from byoc_hw import compiler
+from byoc_hw import build_arena, compiler
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Graph, Layer, Reshape, Weighted
 from byoc_hw.objective import Objective
@@ -143,6 +143,6 @@ def _watched(clock: Callable[[], float]) -> Iterator[_Watch]:
     watch = _Watch(clock)
     with (
         patch.object(compiler, "plan_region", watch.plan_region),
-        patch.object(compiler, "place_model", watch.place_model),
+        patch.object(build_arena, "place_model", watch.place_model),
     ):
         yield watch
