@@ -100,7 +100,8 @@ static uint64_t hashed_argument(uint64_t hash, const char *given)
 /* How many of the first arguments are for the preprocessor, whose text has all that they do. */
 static int for_preprocessor(char *const arguments[])
 {
-    static const char *const alone[] = {"-MD", "-MMD", "-MP"}, *const with_another[] = {"-include", "-iquote", "-isystem"};
+    static const char *const alone[] = {"-MD", "-MMD", "-MP"};
+    static const char *const with_another[] = {"-include", "-iquote", "-isystem"};
     for (size_t index = 0; index < sizeof alone / sizeof *alone; index++) {
         if (strcmp(arguments[0], alone[index]) == 0) {
             return 1;
@@ -211,10 +212,12 @@ int main(int count, char *arguments[])
     unlink(text);
     make_equal(preprocessed.bytes ? preprocessed.bytes : "");
     in_cache(by_text, hashed(proper, preprocessed.bytes, preprocessed.size), ".t.o");
-    if (!silent || !copied(by_text, last[3])) {
+    /* It has not the bytes that assembly includes. */
+    int all_in_text = preprocessed.bytes && !strstr(preprocessed.bytes, ".incbin");
+    if (!silent || !all_in_text || !copied(by_text, last[3])) {
         status = ran(arguments, &words);
         fwrite(words.bytes, 1, words.size, stderr);
-        silent = silent && status == 0 && words.size == 0 && copied(last[3], by_text);
+        silent = silent && status == 0 && words.size == 0 && (!all_in_text || copied(last[3], by_text));
     }
     dependencies = read_file(rule);
     if (silent && find_object(by_contents, command, dependencies) && copied(last[3], by_contents)) {

@@ -84,6 +84,20 @@ def test_options_of_the_preprocessor_that_change_nothing_change_nothing(tmp_path
     assert "b.h" in (second / "a.d").read_text()
 
 
+def test_bytes_that_assembly_includes_are_not_taken_for_others(tmp_path, compiled):
+    """The preprocessor's text does not have them; a comment of generated code says which they are."""
+    objects = []
+    for name in ("first", "other"):
+        place = sources(tmp_path / name, code=f"/* {name} */ int a(void) {{ return B; }}\n")
+        with (place / "a.c").open("a") as file:
+            file.write('__asm__(".section .rodata\\n.incbin \\"bytes\\"\\n.text");\n')
+        (place / "bytes").write_text(name)
+        assert [compiled(place)[0], compiled(place)[0]] == [1, 0]
+        objects.append((place / "a.o").read_bytes())
+    assert b"first" in objects[0]
+    assert b"other" in objects[1]
+
+
 def test_temporary_directories_are_as_one(tmp_path, compiled):
     """By the names that they have in options and in what the preprocessor gives."""
     counts = []
