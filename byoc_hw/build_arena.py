@@ -69,6 +69,10 @@ class BuildArena:
         """The program with the model's inputs and outputs as regions can take them: in the arena, or padded copies."""
         return program if self.with_io else padded(program, self.hardware)
 
+    def overlapping(self, program: Program) -> Program:
+        """The program with host functions and regions in parallel, if they are."""
+        return overlapped(program) if self.overlaps else program
+
     def wants_less_flash(self, host: int) -> bool:
         """Whether to place again, as the model with `host` bytes of the host does not fit flash."""
         assert self.memory is not None

@@ -25,7 +25,6 @@ from byoc_hw.frontend.seam import Backend, CompiledHost, FixedPoint, FrontEnd, M
 from byoc_hw.garbage import seldom_collected
 from byoc_hw.graph import Graph, Layer
 from byoc_hw.objective import HOST, Energy, Objective, check_objective, on_accelerators
-from byoc_hw.overlap import overlapped
 from byoc_hw.params.fixed_point_values import pairwise_values, rescaled_values
 from byoc_hw.params.host_kernels import kernel_call
 from byoc_hw.params.tflite_functions import hard_swish_values, inverse_root_values
@@ -473,7 +472,7 @@ def _parts(model: Model, plans: _Plans, arena: BuildArena, host: CompiledHost, o
     if tuned is not None:
         report = replace(report, tuning=f"{len(tuned)} of {len(plans.regions)} regions tuned")
     return Parts(
-        program=overlapped(program) if arena.overlaps else program,
+        program=arena.overlapping(program),
         accelerator=model.accelerator or REFERENCE,
         regions={name: region.placed(memory.scratch[name][1]) for name, region in arena.plans.items()},
         memory=memory,

@@ -11,7 +11,7 @@ from sanitizers import SANITIZED
 from tvm import relay
 
 import byoc_hw
-from byoc_hw import compiler
+from byoc_hw import build_arena
 from byoc_hw.accelerator import REFERENCE
 from byoc_hw.errors import RunError
 from byoc_hw.graph import Graph, Reshape
@@ -118,7 +118,7 @@ def built(monkeypatch):
     partitioned = byoc_hw.partition_for_hwlib(mod)
 
     def build(beside=True, accelerator=REFERENCE):
-        monkeypatch.setattr(compiler, "overlapped", overlapped if beside else lambda program: program)
+        monkeypatch.setattr(build_arena, "overlapped", overlapped if beside else lambda program: program)
         return byoc_hw.build(byoc_hw.partition_for_hwlib(mod, accelerator=accelerator))
 
     return build, mod, partitioned
