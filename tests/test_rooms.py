@@ -13,21 +13,12 @@ FOR_ALL = {
     *("errors", "arguments", "schema", "whole_file", "integers", "names"),
     *("tensor", "limits", "library_calls", "numerics", "accelerator", "accelerator_file", "soc"),
     *("graph", "graph_digest", "graph_text", "ratios", "program", "version"),
-    *("objective", "host_costs", "host_cost_table", "html_tables", "padding", "garbage"),
+    *("objective", "host_costs", "host_cost_table", "html_tables", "padding", "garbage", "remembered"),
 }
 WIRING = {
     *("__init__", "__main__", "authoring", "commands", "demo"),
-    *(
-        "build_arena",
-        "compiler",
-        "project",
-        "operator_check",
-        "validation",
-        "tuner",
-        "tuning",
-        "quantizer",
-        "exploration",
-    ),
+    *("build_arena", "compiler", "project", "operator_check", "validation"),
+    *("tuner", "tuning", "quantizer", "exploration"),
     *("mesh_builder", "mesh_pipeline"),
 }
 EXTRA = {

@@ -15,6 +15,7 @@ from byoc_hw.demo import heldout, model_path
 from byoc_hw.plan.lanes import known_plan
 from byoc_hw.plan.lanes.planner import plan_on_chip
 from byoc_hw.plan.region import plan_region
+from byoc_hw.remembered import Remembered
 
 DLA = replace(byoc_hw.DIANA_DIGITAL, name="dla", label="DLA")
 CHIP = byoc_hw.Soc((DLA, byoc_hw.DSP), label="DLA + DSP")
@@ -32,7 +33,7 @@ def test_a_region_is_planned_once_to_explain_and_build_it(digits, monkeypatch):
     """And what is built again is the same."""
     partitioned, project = digits
     searched = []
-    monkeypatch.setattr(known_plan, "_plans", {})
+    monkeypatch.setattr(known_plan, "_plans", Remembered(8))
     monkeypatch.setattr(known_plan, "plan_on_chip", lambda *given: searched.append(given) or plan_on_chip(*given))
     byoc_hw.explain(partitioned)
     first, second = byoc_hw.build(partitioned), byoc_hw.build(partitioned)

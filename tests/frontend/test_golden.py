@@ -7,6 +7,7 @@ from tvm import relay
 
 from byoc_hw.frontend.relay import golden
 from byoc_hw.frontend.relay.golden import golden_executor
+from byoc_hw.remembered import Remembered
 
 
 def network():
@@ -64,7 +65,7 @@ def scaled(factor, name="x"):
 
 
 def test_a_module_is_compiled_once(monkeypatch):
-    monkeypatch.setattr(golden, "_programs", {})
+    monkeypatch.setattr(golden, "_programs", Remembered(golden._REMEMBERED))
     first, other = golden_executor(scaled(2.0)), golden_executor(scaled(3.0))
     monkeypatch.setattr(golden, "_program", None)
     again = golden_executor(scaled(2.0))
@@ -78,7 +79,7 @@ def test_a_module_is_compiled_once(monkeypatch):
 
 
 def test_few_programs_are_remembered(monkeypatch):
-    monkeypatch.setattr(golden, "_programs", {})
+    monkeypatch.setattr(golden, "_programs", Remembered(golden._REMEMBERED))
     for factor in range(golden._REMEMBERED + 2):
         golden_executor(scaled(factor + 2))
     assert len(golden._programs) == golden._REMEMBERED

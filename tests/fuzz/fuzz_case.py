@@ -23,8 +23,8 @@ from byoc_hw.errors import ByocHwError, RunError, ToolchainMissing
 from byoc_hw.run.toolchain import Toolchain
 
 CLASSES = (
-    *("relay", "structures", "tflite", "coverage", "arithmetic", "accelerators", "plans", "names", "files"),
-    "failures",
+    *("relay", "structures", "tflite", "coverage", "arithmetic"),
+    *("accelerators", "plans", "names", "files", "failures"),
 )
 """A class is a module `fuzz_<class>` with `run(case)`."""
 

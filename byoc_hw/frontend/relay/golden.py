@@ -20,6 +20,7 @@ from byoc_hw.frontend.relay.host import quiet
 from byoc_hw.frontend.relay.regrouping import regrouped
 from byoc_hw.frontend.relay.semantics import golden_semantics
 from byoc_hw.frontend.relay.sources import calls_in_order, operator_name
+from byoc_hw.remembered import Remembered
 from byoc_hw.tensor import Array
 
 # Plain `llvm` may default to another processor; with -mcpu, LLVM may fuse float operations.
@@ -35,7 +36,7 @@ _PRODUCTS = ("nn.conv1d", "nn.conv2d", "nn.conv3d", "nn.dense", "nn.conv2d_trans
 _REMEMBERED = 4
 """The programs that are remembered: those that were asked for last."""
 
-_programs: dict[tuple[object, ...], tuple[tvm.IRModule, Callable[[], Any]]] = {}
+_programs: Remembered[tuple[tvm.IRModule, Callable[[], Any]]] = Remembered(_REMEMBERED)
 
 
 def golden_executor(mod: tvm.IRModule, left_out: Sequence[str] | None = None) -> Any:
@@ -44,12 +45,9 @@ def golden_executor(mod: tvm.IRModule, left_out: Sequence[str] | None = None) ->
     A module is compiled once, while it is one of the last."""
     names = tuple(parameter.name_hint for parameter in mod["main"].params)
     key = tvm.ir.structural_hash(mod), names, tuple(left_out or ()), can_link()
-    known = _programs.pop(key, None)
+    known = _programs.get(key)
     if known is None or not tvm.ir.structural_equal(known[0], mod):
-        known = mod, _program(mod, left_out)
-    _programs[key] = known
-    if len(_programs) > _REMEMBERED:
-        del _programs[next(iter(_programs))]
+        known = _programs.keep(key, (mod, _program(mod, left_out)))
     return known[1]()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -11,13 +10,13 @@ from byoc_hw.graph_digest import graph_digest
 from byoc_hw.objective import Objective
 from byoc_hw.plan.chip_plan import ChipPlan
 from byoc_hw.plan.lanes.planner import NO_WISHES, plan_on_chip
+from byoc_hw.remembered import Remembered
 from byoc_hw.soc import Soc
 
 _REMEMBERED = 8
 """The most plans that are remembered: each has the weights of its region."""
 
-_lock = threading.Lock()
-_plans: dict[tuple[object, ...], ChipPlan] = {}
+_plans: Remembered[ChipPlan] = Remembered(_REMEMBERED)
 
 
 def known_plan(
@@ -28,9 +27,5 @@ def known_plan(
     key = graph_digest(graph, names=True), chip, tuple(sorted(place.items())), repr(objective)
     known = _plans.get(key)
     if known is None:
-        known = plan_on_chip(graph, chip, place, objective)
-        with _lock:
-            _plans[key] = known
-            if len(_plans) > _REMEMBERED:
-                del _plans[next(iter(_plans))]
+        known = _plans.keep(key, plan_on_chip(graph, chip, place, objective))
     return known if known.graph is graph else replace(known, graph=graph)

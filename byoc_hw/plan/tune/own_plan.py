@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from math import inf
@@ -24,12 +23,12 @@ from byoc_hw.plan.tune.layers_alone import LayersAlone, or_one_by_one, plainer_a
 from byoc_hw.plan.tune.near_choices import near_groups
 from byoc_hw.plan.tune.nearby import NEAR
 from byoc_hw.plan.tune.space import SearchSpace
+from byoc_hw.remembered import Remembered
 
 _REMEMBERED = 256
 """The most regions of which choices are remembered."""
 
-_lock = threading.Lock()
-_choices: dict[tuple[bytes, Accelerator], Choices] = {}
+_choices: Remembered[Choices] = Remembered(_REMEMBERED)
 
 
 def known_layout(graph: Graph, accelerator: Accelerator) -> Layout:
@@ -39,10 +38,7 @@ def known_layout(graph: Graph, accelerator: Accelerator) -> Layout:
     if known := _choices.get(key):
         return lay_out(map_choices(graph, accelerator, known), known)
     found = own_layout(graph, accelerator)
-    with _lock:
-        _choices[key] = found.choices
-        if len(_choices) > _REMEMBERED:
-            del _choices[next(iter(_choices))]
+    _choices.keep(key, found.choices)
     return found
 
 

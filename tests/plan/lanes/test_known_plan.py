@@ -10,6 +10,7 @@ from plan_samples import Samples, graph_of
 from byoc_hw.objective import Energy
 from byoc_hw.plan.lanes import known_plan as known
 from byoc_hw.plan.lanes.planner import plan_on_chip
+from byoc_hw.remembered import Remembered
 
 
 def region(names=0):
@@ -30,7 +31,7 @@ def searched(monkeypatch):
         return plan_on_chip(graph, chip, place, objective)
 
     monkeypatch.setattr(known, "plan_on_chip", noted)
-    monkeypatch.setattr(known, "_REMEMBERED", 8)
+    monkeypatch.setattr(known, "_plans", Remembered(8))
     return found
 
 
@@ -64,7 +65,7 @@ def test_another_region_wish_objective_or_chip_is(searched):
 
 
 def test_the_oldest_is_forgotten(searched, monkeypatch):
-    monkeypatch.setattr(known, "_REMEMBERED", 2)
+    monkeypatch.setattr(known, "_plans", Remembered(2))
     for names in (0, 40, 80, 80, 40, 0):
         known.known_plan(region(names), PAIR)
     assert len(searched) == 4

@@ -13,6 +13,7 @@ from byoc_hw.errors import PlanError
 from byoc_hw.plan.stages import written
 from byoc_hw.plan.tune import own_plan
 from byoc_hw.plan.tune.own_plan import known_layout, own_layout
+from byoc_hw.remembered import Remembered
 
 
 def region(seed=0, names=0):
@@ -34,7 +35,7 @@ def searched(monkeypatch):
         return own_layout(graph, hardware)
 
     monkeypatch.setattr(own_plan, "own_layout", noted)
-    monkeypatch.setattr(own_plan, "_choices", {})
+    monkeypatch.setattr(own_plan, "_choices", Remembered(own_plan._REMEMBERED))
     return found
 
 
@@ -74,7 +75,7 @@ def test_a_region_that_does_not_fit_is_named_each_time(searched):
 
 
 def test_the_oldest_is_forgotten(searched, monkeypatch):
-    monkeypatch.setattr(own_plan, "_REMEMBERED", 2)
+    monkeypatch.setattr(own_plan, "_choices", Remembered(2))
     for seed in (0, 1, 2, 2, 1, 0):
         known_layout(region(seed), SMALL)
     assert len(searched) == 4

@@ -1,0 +1,37 @@
+"""What a program has worked out, while it is one of the last."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+_Value = TypeVar("_Value")
+
+
+class Remembered(Generic[_Value]):
+    """At most so many values by key: those that were kept or asked for last. Threads may share it."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._lock = most, threading.Lock()
+        self._values: dict[Hashable, _Value] = {}
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def get(self, key: Hashable) -> _Value | None:
+        """The value of a key, if it is there."""
+        with self._lock:
+            if key not in self._values:
+                return None
+            self._values[key] = value = self._values.pop(key)
+            return value
+
+    def keep(self, key: Hashable, value: _Value) -> _Value:
+        """Remember a value, which is returned, and forget the one that was not asked for the longest."""
+        with self._lock:
+            self._values.pop(key, None)
+            self._values[key] = value
+            if len(self._values) > self._most:
+                del self._values[next(iter(self._values))]
+        return value
