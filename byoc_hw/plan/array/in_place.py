@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from math import prod
 
 from byoc_hw.graph import Concat, Graph, Layer, Pad, Resize, Slice, Transpose
 from byoc_hw.plan.array.kinds import Alias, CopiesOnly, Product, Run, Window, geometry
@@ -17,7 +16,7 @@ from byoc_hw.plan.array.loaded_parts import (
     resize_in_place,
 )
 from byoc_hw.plan.array.mapping import Mapping
-from byoc_hw.plan.array.storage import NOWHERE_ELSE, Argument, Lies, NotInPlace, Storage, Storages, part_of_output
+from byoc_hw.plan.array.storage import NOWHERE_ELSE, Argument, Lies, NotInPlace, Storage, Storages, parts_of_output
 from byoc_hw.plan.array.stored_parts import forget_unread, store_from, store_in_place, store_transposed
 from byoc_hw.plan.array.transfers import dense_strides
 from byoc_hw.plan.array.window import Place, box_within, dense_place, extents
@@ -139,23 +138,22 @@ def write_in_place(index: int, layer: Concat, whole: Storage, of: dict[Tensor, S
     """Let the inputs of a concatenation be parts of its output's storage. Returns their storages, which are no more."""
     gone: list[Storage] = []
     _, columns, channels = extents(layer.ofm)
-    row, inner, before = columns * channels, prod(layer.ofm.shape[layer.axis + 1 :]), 0
-    for tensor in layer.inputs:
+    row = columns * channels
+    for tensor, at in parts_of_output(index, layer):
         part = of.get(tensor)
         again = part is whole or part in gone  # a tensor that is concatenated twice has two places
         plain = part is not None and not (again or part.swapped or part.exits or part.lent) and part.makers
         if part is None or not plain or part.place(tensor) != dense_place(tensor):
             raise NotInPlace([index], f"{layer.name}: {tensor.name} is not one layer's output by itself")
-        part_of_output(index, layer, tensor, before)
+        offset = at[0] * row + at[1] * channels + at[2]
         for inside in [other for other, one in of.items() if one is part]:
-            place = _moved(part.place(inside), inside, tensor, before * inner, row, channels)
+            place = _moved(part.place(inside), inside, tensor, offset, row, channels)
             if place is None or tensor.bytes_of(1) != 1:
                 raise NotInPlace([index], f"{layer.name}: {inside.name} has its bytes in another order in its output")
             whole.places[inside] = place
             of[inside] = whole
         whole.makers, whole.readers = sorted({*whole.makers, *part.makers}), sorted({*whole.readers, *part.readers})
         gone.append(part)
-        before += tensor.shape[layer.axis]
     return gone
 
 

@@ -10,7 +10,7 @@ from byoc_hw.graph import Concat, Graph, Layer, Pad, Resize, Slice
 from byoc_hw.plan.array.mapping import Mapping
 from byoc_hw.plan.array.parcels import around, progressions
 from byoc_hw.plan.array.spread import Spread
-from byoc_hw.plan.array.storage import Join, NotInPlace, Storage, part_of_output
+from byoc_hw.plan.array.storage import Join, NotInPlace, Storage, parts_of_output, place_in_output
 from byoc_hw.plan.array.stored_parts import store_runs, stored_by_one
 from byoc_hw.plan.array.window import Extents, box_within, extents
 from byoc_hw.tensor import Tensor
@@ -24,19 +24,13 @@ def loaded_from_outside(part: Storage) -> bool:
 def gather_in_place(index: int, layer: Layer, whole: Storage, of: dict[Tensor, Storage]) -> None:
     """Let a mapped concatenation of which parts are inputs of the region be put together as it is loaded."""
     assert isinstance(layer, Concat), "it is as it stands, or with height and width swapped"
-    before = 0
-    for tensor in layer.inputs:
-        at = part_of_output(index, layer, tensor, before)
+    for tensor, at in parts_of_output(index, layer):
         _gather(index, layer, tensor, of.get(tensor), Join(whole, at))
-        before += tensor.shape[layer.axis]
 
 
 def pad_in_place(index: int, layer: Pad, whole: Storage, part: Storage) -> None:
     """Let a padded image be put together as it is loaded: of the image itself, and of the value around it."""
-    box = box_within(layer.ofm.shape, layer.ifm.shape, layer.before)
-    if box is None or box[1] != (1, 1, 1):
-        raise NotInPlace([index], f"{layer.name}: what is padded as it is loaded lies in its output row by row")
-    at, _ = box
+    at = place_in_output(index, layer, layer.ifm, layer.before)
     _gather(index, layer, layer.ifm, part, Join(whole, at))
     for number, ((row, column, channel), shape) in enumerate(around(at, extents(layer.ifm), extents(layer.ofm))):
         tensor = Tensor(f"around {layer.ifm.name} {number}", (1, *shape))

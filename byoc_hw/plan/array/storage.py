@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Mapping as MappingOf
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -219,11 +219,17 @@ def needs_all_of(whole: Storage, indices: Sequence[int]) -> bool:
     )
 
 
-def part_of_output(index: int, layer: Concat, tensor: Tensor, before: int) -> Extents:
-    """Where an input of a concatenation begins in its output, behind so many elements of its axis."""
-    rank = len(layer.ofm.shape)
-    begin = [before if axis == layer.axis else 0 for axis in range(rank)]
+def place_in_output(index: int, layer: Layer, tensor: Tensor, begin: Sequence[int]) -> Extents:
+    """Where an input begins that lies in a layer's output, from places by dimension."""
     box = box_within(layer.ofm.shape, tensor.shape, begin)
     if box is None or box[1] != (1, 1, 1):
         raise NotInPlace([index], f"{layer.name}: its inputs' rows are not one after the other in its output")
     return box[0]
+
+
+def parts_of_output(index: int, layer: Concat) -> Iterator[tuple[Tensor, Extents]]:
+    """The inputs of a concatenation, and where each begins in its output."""
+    begin = [0] * len(layer.ofm.shape)
+    for tensor in layer.inputs:
+        yield tensor, place_in_output(index, layer, tensor, begin)
+        begin[layer.axis] += tensor.shape[layer.axis]

@@ -9,7 +9,7 @@ from byoc_hw.graph import Concat, Graph, Layer, Slice, Transpose
 from byoc_hw.plan.array.kinds import copies_only
 from byoc_hw.plan.array.mapping import Mapping
 from byoc_hw.plan.array.spread import Spread, spread_within, spreads
-from byoc_hw.plan.array.storage import Join, NotInPlace, Storage, part_of_output
+from byoc_hw.plan.array.storage import Join, NotInPlace, Storage, parts_of_output
 from byoc_hw.plan.array.transfers import Permutation
 from byoc_hw.plan.array.window import Extents, box_within, extents
 from byoc_hw.tensor import Tensor
@@ -17,10 +17,8 @@ from byoc_hw.tensor import Tensor
 
 def store_in_place(index: int, layer: Concat, whole: Storage, of: dict[Tensor, Storage], mapping: Mapping) -> None:
     """Let the inputs of a concatenation be stored as parts of its output, which is in main memory."""
-    before = 0
-    for tensor in layer.inputs:
-        part, at = of.get(tensor), part_of_output(index, layer, tensor, before)
-        before += tensor.shape[layer.axis]
+    for tensor, at in parts_of_output(index, layer):
+        part = of.get(tensor)
         if part is not None and part.transposed is not None:
             _spread_further(index, layer, tensor, part, Join(whole, at), mapping)
             continue
