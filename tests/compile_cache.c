@@ -97,22 +97,22 @@ static uint64_t hashed_argument(uint64_t hash, const char *given)
     return hash;
 }
 
+static int has(char *arguments[], const char *wanted)
+{
+    while (*arguments && strcmp(*arguments, wanted) != 0) {
+        arguments++;
+    }
+    return *arguments != NULL;
+}
+
 /* How many of the first arguments are for the preprocessor, whose text has all that they do. */
 static int for_preprocessor(char *const arguments[])
 {
-    static const char *const alone[] = {"-MD", "-MMD", "-MP"};
-    static const char *const with_another[] = {"-include", "-iquote", "-isystem"};
-    for (size_t index = 0; index < sizeof alone / sizeof *alone; index++) {
-        if (strcmp(arguments[0], alone[index]) == 0) {
-            return 1;
-        }
+    static char *alone[] = {"-MD", "-MMD", "-MP", NULL}, *with_another[] = {"-include", "-iquote", "-isystem", NULL};
+    if (has(with_another, arguments[0])) {
+        return 2;
     }
-    for (size_t index = 0; index < sizeof with_another / sizeof *with_another; index++) {
-        if (strcmp(arguments[0], with_another[index]) == 0) {
-            return 2;
-        }
-    }
-    return arguments[0][0] == '-' && strspn(arguments[0] + 1, "DIU") > 0;
+    return has(alone, arguments[0]) || (arguments[0][0] == '-' && strspn(arguments[0] + 1, "DIU") > 0);
 }
 
 static void in_cache(Path path, uint64_t hash, const char *extension)
@@ -159,14 +159,6 @@ static int ran(char *arguments[], File *words)
     *words = read_file(said);
     unlink(said);
     return WIFEXITED(ended) ? WEXITSTATUS(ended) : 1;
-}
-
-static int has(char *arguments[], const char *wanted)
-{
-    while (*arguments && strcmp(*arguments, wanted) != 0) {
-        arguments++;
-    }
-    return *arguments != NULL;
 }
 
 int main(int count, char *arguments[])

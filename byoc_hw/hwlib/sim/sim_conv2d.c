@@ -13,13 +13,6 @@ static hwlib_status_t check_weight_bits(uint8_t bits, uint32_t allowed)
   return HWLIB_OK;
 }
 
-static hwlib_status_t check_limits(const hwlib_conv2d_t *layer, hwlib_sim_window_t window,
-                                   const hwlib_sim_limits_t *limits)
-{
-  hwlib_status_t status = check_weight_bits(layer->weight_bits, limits->weight_bits);
-  return status == HWLIB_OK ? hwlib_sim_check_window(window, limits) : status;
-}
-
 static hwlib_status_t check_part(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile, uint32_t parts)
 {
   int whole = tile->kernel_h == layer->kernel_h && tile->kernel_w == layer->kernel_w;
@@ -30,43 +23,41 @@ static hwlib_status_t check_part(const hwlib_conv2d_t *layer, const hwlib_tile_t
   return HWLIB_OK;
 }
 
+static const hwlib_sim_limits_t *limits_of(uint8_t kind)
+{
+  switch (kind) {
+  case HWLIB_DENSE:
+    return &hwlib_sim_numbers.dense;
+  case HWLIB_DEPTHWISE_CONV2D:
+    return &hwlib_sim_numbers.depthwise_conv2d;
+  default:
+    return &hwlib_sim_numbers.conv2d;
+  }
+}
+
 static hwlib_status_t check(const hwlib_job_t *job)
 {
-  static const hwlib_sim_limits_t of_one_value = {
-      .kernel_h = 1, .kernel_w = 1, .strides = 1u << 1, .dilations = 1u << 1};
   const hwlib_conv2d_t *layer = (const hwlib_conv2d_t *)job->layer;
   const hwlib_tile_t *tile = job->tile;
+  const hwlib_sim_limits_t *limits = limits_of(layer->layer.kind);
   const hwlib_sim_window_t window = {tile->kernel_h,  tile->kernel_w,    layer->stride_h,
                                      layer->stride_w, layer->dilation_h, layer->dilation_w};
-  hwlib_status_t status = HWLIB_OK;
-  const hwlib_sim_limits_t *limits = &of_one_value;
-  switch (layer->layer.kind) {
-  case HWLIB_DENSE:
-    status = check_weight_bits(layer->weight_bits, hwlib_sim_numbers.dense_weight_bits);
-    if (status == HWLIB_OK) {
-      status = hwlib_sim_check_window(window, &of_one_value);
-    }
-    if (status == HWLIB_OK && (tile->ofm_h != 1 || tile->ofm_w > hwlib_sim_numbers.dense_pixels)) {
-      status = HWLIB_SIM_REFUSE(HWLIB_ERROR_LIMIT, "dense", "# x # outputs are not one row of at most #", tile->ofm_h,
-                                tile->ofm_w, hwlib_sim_numbers.dense_pixels);
-    }
-    break;
-  case HWLIB_DEPTHWISE_CONV2D:
-    limits = &hwlib_sim_numbers.depthwise_conv2d;
-    status = check_limits(layer, window, limits);
-    if (status == HWLIB_OK) {
-      status = hwlib_sim_check_same_channels(tile);
-    }
+  hwlib_status_t status = check_weight_bits(layer->weight_bits, limits->weight_bits);
+  if (status == HWLIB_OK) {
+    status = hwlib_sim_check_window(window, limits);
+  }
+  if (status == HWLIB_OK && layer->layer.kind == HWLIB_DENSE &&
+      (tile->ofm_h != 1 || tile->ofm_w > hwlib_sim_numbers.dense_pixels)) {
+    status = HWLIB_SIM_REFUSE(HWLIB_ERROR_LIMIT, "dense", "# x # outputs are not one row of at most #", tile->ofm_h,
+                              tile->ofm_w, hwlib_sim_numbers.dense_pixels);
+  }
+  if (status == HWLIB_OK && layer->layer.kind == HWLIB_DEPTHWISE_CONV2D) {
+    status = hwlib_sim_check_same_channels(tile);
     if (status == HWLIB_OK && !limits->kernel_parts &&
         (~(unsigned)tile->flags & (HWLIB_TILE_FIRST | HWLIB_TILE_LAST)) != 0) {
       status = hwlib_sim_refuse(HWLIB_ERROR_LIMIT, "depthwise",
                                 "a channel has no slices: a tile is FIRST and LAST", NULL);
     }
-    break;
-  default:
-    limits = &hwlib_sim_numbers.conv2d;
-    status = check_limits(layer, window, limits);
-    break;
   }
   if (status == HWLIB_OK) {
     status = check_part(layer, tile, limits->kernel_parts);

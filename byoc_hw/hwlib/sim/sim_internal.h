@@ -78,8 +78,8 @@ typedef struct {
   uint32_t array_rows, array_columns, depthwise_rows, elementwise_width, packed_rows;
   uint32_t job_setup, job_overhead;
   uint32_t dma_alignment, dma_setup, dma_width, dma_row_setup;
-  hwlib_sim_limits_t conv2d, depthwise_conv2d, pool2d;
-  uint32_t dense_weight_bits, dense_pixels;
+  hwlib_sim_limits_t conv2d, depthwise_conv2d, dense, pool2d;
+  uint32_t dense_pixels;
   uint32_t add_broadcast, mul_broadcast;
   hwlib_sim_memory_t memories[HWLIB_SIM_MEMORIES];
   int8_t *unpacked; /* the weights of an output channel */
