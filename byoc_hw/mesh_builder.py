@@ -16,7 +16,7 @@ from byoc_hw.frontend.seam import CompiledHost, Model
 from byoc_hw.garbage import seldom_collected
 from byoc_hw.integers import ceil_div, round_up
 from byoc_hw.mesh.built_mesh import MeshProject
-from byoc_hw.mesh.code_size import CODE_OF_A_CALL, PE_CODE, code_owners
+from byoc_hw.mesh.code_size import CODE_OF_A_CALL, CODE_OF_A_FUNCTION, PE_CODE, code_owners
 from byoc_hw.mesh.host_part import host_part
 from byoc_hw.mesh.machine import Coordinates
 from byoc_hw.mesh.manifest import MANIFEST, Manifest, ProgramEntry, StageEntry, manifest_of
@@ -222,8 +222,9 @@ def _check_code(planned: Sequence[PePlan], channels: Sequence[Channel], room: in
     if nbytes <= room:
         return
     listed = ", ".join(f"{each} of {owner}" for owner, each in owners[worst].items() if each)
-    # What does not grow with what a stage computes is needed on each PE.
-    fixed = PE_CODE + CODE_OF_A_CALL
+    # What does not grow with what a stage computes is needed on each PE; a function of the host is on one.
+    functions = any(isinstance(call, HostCall) for plan in planned[worst].plans for call in plan.program.calls)
+    fixed = PE_CODE + CODE_OF_A_CALL + (CODE_OF_A_FUNCTION if functions else 0)
     wanted = "no number of PEs would do"
     if room > fixed:
         wanted = f"about {ceil_div((nbytes - fixed) * len(planned), room - fixed)} PEs would do"

@@ -23,7 +23,7 @@ def summed(count):
 
 @pytest.mark.slow
 def test_a_region_of_many_inputs_equals_tvm():
-    count = 300
+    count = 260
     mod = summed(count)
     project = byoc_hw.build(byoc_hw.partition_for_hwlib(mod))
     assert len({layer["region"] for layer in project.layers}) == 1

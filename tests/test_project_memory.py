@@ -106,11 +106,12 @@ WIDE = replace(REFERENCE, label="WIDE", activation_memory=2048)
 """Little local memory: what is between layers goes to main memory, where that is the fastest."""
 
 
-def wide():
+def wide(size=16):
     """A wide middle, which needs no main memory where layers take turns; and an operator on the host."""
-    x, out, before = variable((1, 16, 16, 4)), None, 4
+    x, out, before = variable((1, size, size, 4)), None, 4
     for seed, filters in enumerate((24, 24, 4)):
-        out = Conv(channels=before, filters=filters, seed=seed).expr(x if out is None else out)
+        conv = Conv(height=size, width=size, channels=before, filters=filters, seed=seed)
+        out = conv.expr(x if out is None else out)
         before = filters
     return module(relay.abs(relay.cast(out, "int32")), x)
 
@@ -142,17 +143,18 @@ def test_ram_is_a_limit_of_the_search():
 def test_ram_is_a_limit_on_a_chip():
     """On several accelerators, what is between layers is in main memory; on one it need not be."""
     chip = byoc_hw.Soc(tuple(replace(WIDE, name=name) for name in ("one", "two")))
-    fast = byoc_hw.build(byoc_hw.partition_for_hwlib(wide(), accelerator=chip))
-    fitted = assert_bit_exact(wide(), accelerator=replace(chip, ram=fast.memory.arena - 1), count=1)
+    network = wide(8)
+    fast = byoc_hw.build(byoc_hw.partition_for_hwlib(network, accelerator=chip))
+    fitted = assert_bit_exact(network, accelerator=replace(chip, ram=fast.memory.arena - 1), count=1)
     assert fitted.memory.arena < fast.memory.arena
     assert fitted.schedule.cycles >= fast.schedule.cycles
     assert "(1 of 1 regions planned to fit RAM and flash)" in str(fitted.report)
-    small = byoc_hw.build(byoc_hw.partition_for_hwlib(wide(), accelerator=chip), optimize="size")
-    alone = byoc_hw.build(byoc_hw.partition_for_hwlib(wide(), accelerator=WIDE), optimize="size")
+    small = byoc_hw.build(byoc_hw.partition_for_hwlib(network, accelerator=chip), optimize="size")
+    alone = byoc_hw.build(byoc_hw.partition_for_hwlib(network, accelerator=WIDE), optimize="size")
     assert small.memory.arena == alone.memory.arena
     impossible = replace(chip, ram=small.memory.arena - 1)
     with pytest.raises(PlanError, match=f"{small.memory.arena} bytes needed by the smallest plan"):
-        byoc_hw.build(byoc_hw.partition_for_hwlib(wide(), accelerator=impossible))
+        byoc_hw.build(byoc_hw.partition_for_hwlib(network, accelerator=impossible))
 
 
 @pytest.mark.slow

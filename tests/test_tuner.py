@@ -318,14 +318,14 @@ def test_a_file_is_replaced_whole_or_stays(tuning, tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_an_interrupt_keeps_what_was_found(tmp_path):
     def stop(state):
-        if state.evaluations >= 32:
+        if state.evaluations >= 16:
             raise KeyboardInterrupt
 
     with pytest.raises(byoc_hw.TuningInterrupted) as stopped:
         byoc_hw.tune(network(), TIGHT, budget=10_000, progress=stop)
     tuning = stopped.value.tuning
-    assert [region.evaluations for region in tuning.regions] == [32]
-    assert tuning == replace(byoc_hw.tune(network(), TIGHT, budget=32, progress=False), budget=10_000)
+    assert [region.evaluations for region in tuning.regions] == [16]
+    assert tuning == replace(byoc_hw.tune(network(), TIGHT, budget=16, progress=False), budget=10_000)
     tuning.save(tmp_path / "model.tuning")
     project = byoc_hw.build(partitioned(network()), tuning=tmp_path / "model.tuning")
     assert project.run(inputs()).cycles.total == tuning.after

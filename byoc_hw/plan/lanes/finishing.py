@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import inf
 
 from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.lanes.cut import PartCut, Region
@@ -27,9 +26,9 @@ more."""
 _ORDERED = 40_000
 """The most copies and jobs that are scheduled in other orders of the parts."""
 
-_CUT_SAVES = 1.15
-"""Copies and jobs are cut of plans that cost less than so many times as much as the best one so far: cuts save hardly
-ever more than that."""
+_CUT_SAVES = 1.05
+"""Copies and jobs are cut of plans that cost less than so many times as much as the best one before its are: of others
+cuts hardly ever save that much more."""
 
 
 @dataclass(frozen=True)
@@ -54,22 +53,23 @@ class Finishing:
         self._oriented, self._costs = oriented, costs
         self._region, self._chip = oriented.region, oriented.chip
 
-    def finished(self, plan: Sequence[FormOfLayers], least: float) -> FinishedPlan:
-        """A plan with its parts in the best order, their addresses, and some copies and jobs cut, unless it is far from
-        the `least` cost so far."""
-        most = _ORDERED // max(actions_of(plan), 1)
-        moved = parts_in_better_order([option for form in plan for option in form], self._costs.together.cycles, most)
-        copies = (PlacedPart(one, lay_out(one.mapped, Choices((), (), ()))) for one in self._oriented.copies())
-        return self._best([*(option.placed for option in moved), *copies], least)
+    def finished(self, plans: Iterable[Sequence[FormOfLayers]], least: float) -> list[FinishedPlan]:
+        """Plans with their parts in the best order, their addresses, and some copies and jobs cut of those that are
+        near the best one of them, or `least`, which is known."""
+        arranged = [self._arranged(self._in_better_order(plan)) for plan in plans]
+        least = min([least, *(one.cost for one in arranged)])
+        return [self._cut_finely(one) if one.cost < _CUT_SAVES * least else one for one in arranged]
 
     def as_one_part(self, part: PlacedPart) -> FinishedPlan:
         """All layers of a region as one part, as other plans are finished."""
-        return self._best([part], inf)
+        return self._cut_finely(self._arranged([part]))
 
-    def _best(self, parts: Sequence[PlacedPart], least: float) -> FinishedPlan:
-        arranged = (self._priced(one) for one in self._arranged(parts))
-        found = (self._cut_finely(one) if one.cost < _CUT_SAVES * least else one for one in arranged)
-        return min(found, key=lambda one: one.cost)
+    def _in_better_order(self, plan: Sequence[FormOfLayers]) -> list[PlacedPart]:
+        """The parts of a plan, and those that copy inputs to outputs."""
+        most = _ORDERED // max(actions_of(plan), 1)
+        moved = parts_in_better_order([option for form in plan for option in form], self._costs.together.cycles, most)
+        copies = (PlacedPart(one, lay_out(one.mapped, Choices((), (), ()))) for one in self._oriented.copies())
+        return [*(option.placed for option in moved), *copies]
 
     def _cut_finely(self, plan: FinishedPlan) -> FinishedPlan:
         """A plan with some copies and jobs cut."""
@@ -83,12 +83,10 @@ class Finishing:
         profiles = (Option(one.part, profile_of(one.layout, pieces=False)) for one in ordered.parts)
         return FinishedPlan(ordered, sum(map(price.of, profiles)) + price.cycle * ordered.order.cycles)
 
-    def _arranged(self, parts: Sequence[PlacedPart]) -> list[OrderedParts]:
-        """Parts with their addresses, and shares that stay in local memory if any do; of few copies and jobs also
-        without these."""
+    def _arranged(self, parts: Sequence[PlacedPart]) -> FinishedPlan:
+        """Parts with their addresses, and tensors or shares of them that stay in local memory."""
         outside, price = self._region.arguments, self._costs.price
         if self._chip.shared:
-            return [ordered_parts(arranged(parts, self._chip, outside), self._chip)]
+            return self._priced(ordered_parts(arranged(parts, self._chip, outside), self._chip))
         placed = best_placed(parts, self._chip)
-        kept = with_kept_shares(placed, self._chip, outside, price.action / price.cycle)
-        return [kept] if kept is placed or len(placed.work.ops) > FINISHED // 2 else [kept, placed]
+        return self._priced(with_kept_shares(placed, self._chip, outside, price.action / price.cycle))

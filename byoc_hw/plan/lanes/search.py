@@ -102,9 +102,8 @@ class _Search:
         plans = [finishing.as_one_part(part) for part in self._whole]
         if any(one.ordered.order.cycles >= _FAR * self._several.known for one in plans):
             return plans
-        for plan in self._promising_plans(costs, most):
-            plans.append(finishing.finished(plan, min((one.cost for one in plans), default=inf)))
-        return plans
+        least = min((one.cost for one in plans), default=inf)
+        return [*plans, *finishing.finished(self._promising_plans(costs, most), least)]
 
     @cached_property
     def _whole(self) -> list[PlacedPart]:

@@ -29,10 +29,10 @@ def finished_plans(monkeypatch):
     monkeypatch.setattr(search._Search, "_whole", [])
     found, finished = {}, Finishing.finished
 
-    def noted(self, plan, least):
-        one = finished(self, plan, least)
-        found.setdefault(self, []).append((one.cost, one.ordered.order.cycles))
-        return one
+    def noted(self, plans, least):
+        made = finished(self, plans, least)
+        found[self] = [(one.cost, one.ordered.order.cycles) for one in made]
+        return made
 
     monkeypatch.setattr(Finishing, "finished", noted)
     return found
