@@ -94,6 +94,12 @@ class _Sizes:
 
 
 @lru_cache(maxsize=64)
+def with_memories(accelerator: Accelerator, activations: int, weights: int) -> Accelerator:
+    """An accelerator with other local memories, of so many bytes."""
+    return replace(accelerator, activation_memory=activations, weight_memory=weights)
+
+
+@lru_cache(maxsize=64)
 def _sizes(layer: Layer, window: Window, accelerator: Accelerator) -> _Sizes:
     """What is known of a layer on all accelerators that differ from one in their memories alone."""
     return _Sizes()
@@ -123,8 +129,7 @@ class Tiler:
 
     @cached_property
     def _known(self) -> _Sizes:
-        any_memory = replace(self.accelerator, activation_memory=1, weight_memory=1)
-        return _sizes(self.layer, self.window, any_memory)
+        return _sizes(self.layer, self.window, with_memories(self.accelerator, 1, 1))
 
     @cached_property
     def alignment(self) -> int:

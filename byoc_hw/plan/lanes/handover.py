@@ -327,9 +327,7 @@ class _Arrangement:
         if not handed and width is None:
             return _Own(part.layout.work.ops, part.layout.places, needs_of(part.layout))
         ops = tuple(_without_copies(part.layout.work.ops, number, handed))
-        own = [
-            replace(op, accesses=tuple(one for one in op.accesses if not _is_handed(one.place, handed))) for op in ops
-        ]
+        own = [_without_accesses(op, [one.buffer for one in handed]) for op in ops]
         accelerator = part.layout.mapped.accelerator
         if width is not None:
             live = largest_sum(list(lifetimes(own)[ACTIVATIONS].values()))
@@ -375,8 +373,10 @@ class _Arrangement:
         return list(zip(shifts, there, strict=True))
 
 
-def _is_handed(place: object, handed: Sequence[_Candidate]) -> bool:
-    return any(place is one.buffer for one in handed)
+def _without_accesses(op: Op, buffers: Sequence[LocalBuffer]) -> Op:
+    """An operation without what it touches of some buffers."""
+    accesses = tuple(one for one in op.accesses if not any(one.place is buffer for buffer in buffers))
+    return op if len(accesses) == len(op.accesses) else replace(op, accesses=accesses)
 
 
 def _without_copies(ops: Sequence[Op], number: int, handed: Sequence[_Candidate]) -> Iterator[Op]:

@@ -13,7 +13,7 @@ from byoc_hw.plan.array.kinds import Window, copies_only
 from byoc_hw.plan.array.mapped import MappedGraph
 from byoc_hw.plan.array.packing import worth_packing_tiles
 from byoc_hw.plan.array.storage import can_tile, needs_all_of
-from byoc_hw.plan.array.tiling import Tiler, tile_geometry
+from byoc_hw.plan.array.tiling import Tiler, tile_geometry, with_memories
 from byoc_hw.plan.array.weight_blocks import tile_cycles
 from byoc_hw.plan.array.window import extents
 from byoc_hw.plan.choices import Group, Tiling
@@ -311,9 +311,10 @@ class GroupForms:
         if not can_tile(layer, self._of) or (self._of[layer.ofm].in_boxes and self._accelerator.dma_alignment > 1):
             return None  # tiles are sized for the words of its own output
         room = max(wanted.room - span.passing, 1)
+        within = with_memories(self._accelerator, room, self._accelerator.weight_memory)
         best: GroupForm | None = None
         for share in _TILE_SHARES if self._allowed.overlap else _TILE_SHARES[1:]:
-            for tiling in tilings(layer, replace(self._accelerator, activation_memory=room), (share,), even=False):
+            for tiling in tilings(layer, within, (share,), even=False):
                 cost = self._tile_costs(self._order[span.at], tiling, share)
                 if best is None or cost < best[0]:
                     best = cost, Group(1, overlap=share == _TILE_SHARES[0], resident=False, tiling=tiling)
