@@ -48,6 +48,7 @@ class GroupSpace:
         self.tilings = cache(self._tilings)
         self.columns = cache(self._columns)
         self.slices = cache(self._slices)
+        self.plain = cache(self._plain)
 
     def work(self, first: int, stop: int) -> list[int]:
         """The layers of a group with jobs or copies."""
@@ -142,6 +143,35 @@ class GroupSpace:
     def _storages(self, index: int) -> list[Storage]:
         layer = self.layers[index]
         return [self.storages.of[tensor] for tensor in (*layer.inputs, layer.ofm)]
+
+    def _plain(self, group: Group, first: int, stop: int, gone: frozenset[int]) -> Group:
+        """The equivalent group without settings that have no effect; storages that are `gone` are not held."""
+        held = (group.held & self.live(first, stop)) - gone
+        alone = self.alone(group, first, stop)
+        copies = alone and group.tiling is None
+        if alone:
+            held -= self.touched(first, stop)
+            stripes = _nearest(self.stripes(first, stop), group.stripes) if copies else 1
+            group = replace(group, stripes=stripes, columns=1, slices=1, held=held, kept=frozenset())
+        else:
+            group = replace(
+                group,
+                stripes=_nearest(self.stripes(first, stop), group.stripes),
+                columns=_nearest(self.columns(first, stop), group.columns),
+                slices=_nearest(self.slices(first, stop), group.slices),
+                held=held,
+            )
+        once = copies or (group.stripes == 1 and group.tiling is None and not group.patched)
+        kept = frozenset() if once or group.patched else group.kept & self.keepable(first, stop, held)
+        summed = group.summed and group.slices > 1 and self.sums(first, stop, held)
+        outer = group.slices_outer and not summed and group.slices > 1 and group.stripes * group.columns > 1
+        outer = outer and self.outer(first, stop, held)
+        group = replace(group, kept=kept, summed=summed, slices_outer=outer)
+        overlap = once or (group.overlap and self.limits.overlap)
+        resident = once or (group.resident and self.limits.resident)
+        alternating = group.alternating and self.limits.resident and not (resident or outer or group.tiling)
+        pieces = 1 if once else _nearest(PIECES, group.pieces)
+        return replace(group, overlap=overlap, resident=resident, alternating=alternating, pieces=pieces)
 
 
 _WEIGHTS = ((True, False), (False, False), (False, True))
@@ -294,47 +324,20 @@ class SearchSpace:
 
     def canonical(self, choices: Choices) -> Choices:
         """The equivalent choices without settings that have no effect, limited to the space."""
-        choices = replace(choices, copies_transpose=choices.copies_transpose or not self.has_borders)
-        choices = replace(choices, jobs_transpose=choices.jobs_transpose and self.turns(choices))
+        if not (choices.copies_transpose or self.has_borders):
+            choices = replace(choices, copies_transpose=True)
+        if choices.jobs_transpose and not self.turns(choices):
+            choices = replace(choices, jobs_transpose=False)
         within = self.groups_of(choices)
         found: list[Group] = []
         first = 0
         for group in choices.groups:
             for part in _parts(within, group, first):
                 stop = first + part.layers
-                found.append(self._plain(within, part, first, stop, found[-1] if found else None))
+                gone = found[-1].held if found and not self.limits.hold else frozenset[int]()
+                found.append(within.plain(part, first, stop, gone))
                 first = stop
         return replace(choices, groups=tuple(found))
-
-    def _plain(self, within: GroupSpace, group: Group, first: int, stop: int, before: Group | None) -> Group:
-        held = group.held & within.live(first, stop)
-        if not self.limits.hold and before is not None:
-            held -= before.held
-        alone = within.alone(group, first, stop)
-        copies = alone and group.tiling is None
-        if alone:
-            held -= within.touched(first, stop)
-            stripes = _nearest(within.stripes(first, stop), group.stripes) if copies else 1
-            group = replace(group, stripes=stripes, columns=1, slices=1, held=held, kept=frozenset())
-        else:
-            group = replace(
-                group,
-                stripes=_nearest(within.stripes(first, stop), group.stripes),
-                columns=_nearest(within.columns(first, stop), group.columns),
-                slices=_nearest(within.slices(first, stop), group.slices),
-                held=held,
-            )
-        once = copies or (group.stripes == 1 and group.tiling is None and not group.patched)
-        kept = frozenset() if once or group.patched else group.kept & within.keepable(first, stop, held)
-        summed = group.summed and group.slices > 1 and within.sums(first, stop, held)
-        outer = group.slices_outer and not summed and group.slices > 1 and group.stripes * group.columns > 1
-        outer = outer and within.outer(first, stop, held)
-        group = replace(group, kept=kept, summed=summed, slices_outer=outer)
-        overlap = once or (group.overlap and self.limits.overlap)
-        resident = once or (group.resident and self.limits.resident)
-        alternating = group.alternating and self.limits.resident and not (resident or outer or group.tiling)
-        pieces = 1 if once else _nearest(PIECES, group.pieces)
-        return replace(group, overlap=overlap, resident=resident, alternating=alternating, pieces=pieces)
 
 
 def _nearest(options: Sequence[int], value: int) -> int:
@@ -350,5 +353,5 @@ def _parts(within: GroupSpace, group: Group, first: int) -> Iterator[Group]:
     last = first + group.layers
     while first < last:
         stop = max((end for end in range(first + 1, last + 1) if within.may_group(first, end)), default=last)
-        yield replace(group, layers=stop - first)
+        yield group if stop - first == group.layers else replace(group, layers=stop - first)
         first = stop
