@@ -39,8 +39,8 @@ def partitioned(mod, accelerator=TIGHT):
     return byoc_hw.partition_for_hwlib(mod, accelerator=accelerator)
 
 
-def inputs(height=20):
-    return np.random.default_rng(0).integers(-128, 128, (1, height, 16, 8)).astype("int8")
+def inputs():
+    return np.random.default_rng(0).integers(-128, 128, (1, 20, 16, 8)).astype("int8")
 
 
 @pytest.fixture(scope="module")
@@ -317,20 +317,18 @@ def test_a_file_is_replaced_whole_or_stays(tuning, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_an_interrupt_keeps_what_was_found(tmp_path):
-    small = network(height=8)
-
     def stop(state):
         if state.evaluations >= 16:
             raise KeyboardInterrupt
 
     with pytest.raises(byoc_hw.TuningInterrupted) as stopped:
-        byoc_hw.tune(small, TIGHT, budget=10_000, progress=stop)
+        byoc_hw.tune(network(), TIGHT, budget=10_000, progress=stop)
     tuning = stopped.value.tuning
     assert [region.evaluations for region in tuning.regions] == [16]
-    assert tuning == replace(byoc_hw.tune(small, TIGHT, budget=16, progress=False), budget=10_000)
+    assert tuning == replace(byoc_hw.tune(network(), TIGHT, budget=16, progress=False), budget=10_000)
     tuning.save(tmp_path / "model.tuning")
-    project = byoc_hw.build(partitioned(small), tuning=tmp_path / "model.tuning")
-    assert project.run(inputs(height=8)).cycles.total == tuning.after
+    project = byoc_hw.build(partitioned(network()), tuning=tmp_path / "model.tuning")
+    assert project.run(inputs()).cycles.total == tuning.after
 
 
 def test_an_interrupt_before_the_first_plan_is_only_that(monkeypatch):
