@@ -76,7 +76,7 @@ clean:
 	rm -rf .venv .venv-relax* out build dist *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache .pkl_memoize_py3
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# The pip that comes with CPython 3.10 takes half as long again to find the packages; where no other one is to be had, it does.
+# The pip that comes with CPython 3.10 takes half as long again to find the packages. Without the newer one make goes on.
 PIP := -m pip --disable-pip-version-check
 NEW_PIP := pip==26.3
 
