@@ -223,8 +223,7 @@ def _check_code(planned: Sequence[PePlan], channels: Sequence[Channel], room: in
         return
     listed = ", ".join(f"{each} of {owner}" for owner, each in owners[worst].items() if each)
     # What does not grow with what a stage computes is needed on each PE; a function of the host is on one.
-    functions = any(isinstance(call, HostCall) for plan in planned[worst].plans for call in plan.program.calls)
-    fixed = PE_CODE + CODE_OF_A_CALL + (CODE_OF_A_FUNCTION if functions else 0)
+    fixed = PE_CODE + CODE_OF_A_CALL + min(owners[worst]["functions of the host"], CODE_OF_A_FUNCTION)
     wanted = "no number of PEs would do"
     if room > fixed:
         wanted = f"about {ceil_div((nbytes - fixed) * len(planned), room - fixed)} PEs would do"

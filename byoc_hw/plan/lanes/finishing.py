@@ -27,8 +27,8 @@ _ORDERED = 40_000
 """The most copies and jobs that are scheduled in other orders of the parts."""
 
 _CUT_SAVES = 1.08
-"""Copies and jobs are cut of plans that cost less than so many times as much as the best one before its are: of others
-cuts hardly ever save that much more."""
+"""Copies and jobs are cut of plans that cost less than so many times as much as the best one, both before they are cut:
+what cuts save hardly ever differs by more."""
 
 
 @dataclass(frozen=True)

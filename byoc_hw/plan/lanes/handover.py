@@ -15,6 +15,7 @@ from functools import cached_property
 from byoc_hw.errors import PlanError
 from byoc_hw.integers import round_up
 from byoc_hw.plan.array.storage import Storage
+from byoc_hw.plan.array.tiling import with_memories
 from byoc_hw.plan.lanes.joint import (
     PlacedPart,
     joint_order,
@@ -327,13 +328,14 @@ class _Arrangement:
         if not handed and width is None:
             return _Own(part.layout.work.ops, part.layout.places, needs_of(part.layout))
         ops = tuple(_without_copies(part.layout.work.ops, number, handed))
-        own = [_without_accesses(op, [one.buffer for one in handed]) for op in ops]
+        buffers = [one.buffer for one in handed]
+        own = [_without_accesses(op, buffers) for op in ops]
         accelerator = part.layout.mapped.accelerator
         if width is not None:
             live = largest_sum(list(lifetimes(own)[ACTIVATIONS].values()))
             unit = accelerator.buffer_alignment
             size = min(accelerator.activation_memory, max(round_up(int(live * width), unit), unit))
-            accelerator = replace(accelerator, activation_memory=size)
+            accelerator = with_memories(accelerator, size, accelerator.weight_memory)
         try:
             places = place_local(own, accelerator)
         except PlanError:
