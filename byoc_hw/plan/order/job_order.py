@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import reduce
 from itertools import groupby
+from operator import or_
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
@@ -29,6 +31,8 @@ Runs = tuple[int, ...]
 
 def in_better_order(work: OrderedWork, accelerator: Accelerator) -> OrderedWork:
     """The work with its jobs in the order that takes the fewest cycles of those tried, and its order."""
+    if len(work.ops) > MOST_MOVED:
+        return work
     jobs = Reordering(work.ops)
     runs, left = tuple(range(len(jobs.runs))), MOST_MOVED
     best, tried = work, {runs}
@@ -60,12 +64,15 @@ class Reordering:
         jobs = [index for index, op in enumerate(ops) if op.is_job]
         self.runs = [list(some) for _, some in groupby(jobs, key=lambda index: ops[index].layer)]
         self._before = dependencies(ops, _nowhere_together(ops), range(len(ops)))
-        run_of = {index: number for number, run in enumerate(self.runs) for index in run}
-        needs: list[set[int]] = []  # the runs that an operation needs, with its own
+        self._jobs: list[int] = []  # the jobs that an operation needs, and itself: a bit each
         for index, before in enumerate(self._before):
-            mine = {run_of[index]} if index in run_of else set()
-            needs.append(mine.union(*(needs[other] for other in before)))
-        self._needs = [set().union(*(needs[index] for index in run)) - {number} for number, run in enumerate(self.runs)]
+            self._jobs.append(reduce(or_, (self._jobs[other] for other in before), ops[index].is_job << index))
+        needed = [reduce(or_, (self._jobs[index] for index in run)) for run in self.runs]
+        bits = [sum(1 << index for index in run) for run in self.runs]
+        self._needs = [
+            {other for other, own in enumerate(bits) if other != number and own & before}
+            for number, before in enumerate(needed)
+        ]
         self._with: dict[int, list[int]] = {}  # the copies to local memory before each job
         self._others: list[int] = []  # the other copies
         waiting: list[int] = []
@@ -90,7 +97,7 @@ class Reordering:
     def ops(self, runs: Runs) -> tuple[Op, ...]:
         """The work in an order of runs."""
         found: dict[int, None] = {}
-        left = self._others
+        done, left = 0, self._others  # the jobs so far
 
         def take(index: int) -> None:
             for other in sorted(self._before[index]):
@@ -100,9 +107,10 @@ class Reordering:
 
         for job in (job for run in runs for job in self.runs[run]):
             for index in self._with[job]:
-                if index not in found and self._possible(index, found):
+                if index not in found and not self._jobs[index] & ~done:
                     take(index)
             take(job)
+            done |= self._jobs[job]
             for index in left:
                 if index not in found and found.keys() >= self._before[index]:
                     take(index)
@@ -111,12 +119,6 @@ class Reordering:
             if not op.is_job and index not in found:
                 take(index)
         return tuple(self._ops[index] for index in found)
-
-    def _possible(self, index: int, done: dict[int, None]) -> bool:
-        """Whether an operation needs no job that is not done yet."""
-        if index in done:
-            return True
-        return not self._ops[index].is_job and all(self._possible(other, done) for other in self._before[index])
 
 
 def _nowhere_together(ops: Sequence[Op]) -> dict[LocalBuffer, int]:

@@ -9,6 +9,8 @@ from plan_samples import Samples, graph_of
 from byoc_hw.accelerator import REFERENCE
 from byoc_hw.plan.order.job_order import Reordering
 from byoc_hw.plan.region import lay_out_region
+from byoc_hw.plan.steps import ACTIVATIONS, SCRATCH, Address, Copy, Job
+from byoc_hw.plan.work.ops import Access, LocalBuffer, Op
 
 SLOW = replace(REFERENCE, label="SLOW", dma_width=1, packed_rows=False, depthwise_rows=1)
 
@@ -58,3 +60,16 @@ def test_the_order_of_the_layers_is_kept_where_no_other_one_is_faster():
     fine = laid_out(graph_of([layers[0].ifm], layers, [layers[1].ofm]), True)
     order = [fine.work.ops[index].layer for index in fine.order.jobs]
     assert order == sorted(order)
+
+
+def test_copies_that_hang_on_each_other_in_many_ways_are_ordered_at_once():
+    """Each copy needs the two before it: from the last to the first there are more ways than can be tried."""
+    buffer = LocalBuffer("buffer", ACTIVATIONS, 64)
+    ops = []
+    for index in range(62):
+        target, source = (ACTIVATIONS, SCRATCH) if index == 61 else (SCRATCH, ACTIVATIONS)
+        accesses = [Access(buffer, at, at + 1, at == index) for at in range(max(0, index - 2), index + 1)]
+        ops.append(Op(Copy(Address(target), Address(source), 1), 0, tuple(accesses), {}, 1))
+    job = Job(0, 0, (1, 1, 1), (1, 1, 1), 1, 1, 1, 1)
+    ops.append(Op(job, 0, (Access(buffer, 61, 62, False),), {}, 1))
+    assert Reordering(ops).ops((0,)) == tuple(ops)
