@@ -139,11 +139,12 @@ def _spans(at: int, size: int) -> tuple[tuple[int, int], tuple[int, int]]:
 
 
 def _run_rows(job: Job, form: Run) -> int:
-    """The rows of a run that can be told apart, 0 where they cannot."""
+    """The rows of a run that can be told apart, 0 where they cannot. The last one may end with its image."""
     image = job.image
-    if image is None or form.each > 1 or job.ofm_shape[1] % _run_row(image):
+    if image is None or form.each > 1:
         return 0
-    return job.ofm_shape[1] // _run_row(image)
+    rows, rest = divmod(job.ofm_shape[1], _run_row(image))
+    return rows if rest == 0 else rows + 1 if rest == image.shape[1] * image.shape[2] else 0
 
 
 def _run_row(image: Image) -> int:
@@ -155,7 +156,8 @@ def _run_part(job: Job, layer: Layer, form: Run, first: int, rows: int) -> Job:
     """Some rows of the run of an element-wise layer. A second input that repeats, one value, is for all of them."""
     image = job.image
     assert image is not None
-    start, count = first * _run_row(image), rows * _run_row(image)
+    start = first * _run_row(image)
+    count = min(rows * _run_row(image), job.ofm_shape[1] - start)
     shape = (1, count, 1)
     return job._replace(
         ifm=job.ifm + layer.inputs[0].bytes_of(start),

@@ -92,6 +92,25 @@ def test_a_run_with_one_value_for_all_elements_is_cut_at_any_row():
         check_layout(cut, graph, hardware)
 
 
+def test_an_addition_over_packed_rows_whose_last_one_ends_with_its_image_is_cut_at_any_row():
+    graph, hardware = small_region(), replace(REFERENCE, array_rows=8, dma_width=2)
+    chosen = replace(estimated(graph, hardware), groups=(Group(4),), blocks=(None,) * 4, fine=False)
+    layout = lay_out_region(graph, hardware, chosen)
+    (added,) = (op for op in layout.work.ops if op.is_job and op.layer == 2)
+    rows, rest = divmod(added.step.ofm_shape[1], added.step.image.pitch * 32)
+    assert (rows, rest) == (7, 8 * 32), "eight rows, with what is between them"
+    for row in range(1, 8):
+
+        def at_row(ways, row=row):
+            return next(
+                ((row, halves) for cuts, halves in ways if cuts == range(1, 8) and halves(1)[0].layer == 2), None
+            )
+
+        cut = with_cuts(layout, at_row)
+        assert len(cut.work.ops) == len(layout.work.ops) + 1
+        check_layout(cut, graph, hardware)
+
+
 @pytest.mark.parametrize("packed", [False, True], ids=["rows apart", "rows packed"])
 def test_every_operation_of_a_small_region_can_be_cut_in_the_middle(packed):
     graph = small_region()
