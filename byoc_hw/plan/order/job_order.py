@@ -23,7 +23,7 @@ from byoc_hw.plan.steps import Copy
 from byoc_hw.plan.work.ops import LocalBuffer, Op
 
 MOST_MOVED = 2500
-"""The copies and jobs that are ordered in all."""
+"""The copies and jobs that are ordered in all: those of a plan with more stay in their order."""
 
 Runs = tuple[int, ...]
 """Runs of jobs of one layer, by number, in the order in which the array does them."""

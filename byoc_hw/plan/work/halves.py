@@ -144,7 +144,9 @@ def _run_rows(job: Job, form: Run) -> int:
     if image is None or form.each > 1:
         return 0
     rows, rest = divmod(job.ofm_shape[1], _run_row(image))
-    return rows if rest == 0 else rows + 1 if rest == image.shape[1] * image.shape[2] else 0
+    if rest == 0:
+        return rows
+    return rows + 1 if rest == image.shape[1] * image.shape[2] else 0
 
 
 def _run_row(image: Image) -> int:

@@ -77,19 +77,25 @@ def small_region():
     return graph_of([image], [first, second, third, last], [second.ofm, last.ofm])
 
 
+def check_cut_at_each_row(layout, graph, hardware, *, layer, rows):
+    """The only operation of a layer with so many rows, cut at each of them, is exact."""
+    for row in range(1, rows):
+
+        def at_row(ways, row=row):
+            alike = (halves for cuts, halves in ways if cuts == range(1, rows) and halves(row)[0].layer == layer)
+            return next(((row, halves) for halves in alike), None)
+
+        cut = with_cuts(layout, at_row)
+        assert len(cut.work.ops) == len(layout.work.ops) + 1
+        check_layout(cut, graph, hardware)
+
+
 def test_a_run_with_one_value_for_all_elements_is_cut_at_any_row():
     samples = Samples()
     layer = samples.mul(samples.tensor((1, 4, 2, 4)), samples.tensor((1,)))
     graph, hardware = graph_of([*layer.inputs], [layer], [layer.ofm]), accelerator()
     layout = lay_out_region(graph, hardware, Choices((False,), (Group(1),), (None,), False))
-    for row in (1, 2, 3):
-
-        def at_row(ways, row=row):
-            return next(((row, halves) for cuts, halves in ways if cuts == range(1, 4)), None)
-
-        cut = with_cuts(layout, at_row)
-        assert len(cut.work.ops) == len(layout.work.ops) + 1
-        check_layout(cut, graph, hardware)
+    check_cut_at_each_row(layout, graph, hardware, layer=0, rows=4)
 
 
 def test_an_addition_over_packed_rows_whose_last_one_ends_with_its_image_is_cut_at_any_row():
@@ -99,16 +105,7 @@ def test_an_addition_over_packed_rows_whose_last_one_ends_with_its_image_is_cut_
     (added,) = (op for op in layout.work.ops if op.is_job and op.layer == 2)
     rows, rest = divmod(added.step.ofm_shape[1], added.step.image.pitch * 32)
     assert (rows, rest) == (7, 8 * 32), "eight rows, with what is between them"
-    for row in range(1, 8):
-
-        def at_row(ways, row=row):
-            return next(
-                ((row, halves) for cuts, halves in ways if cuts == range(1, 8) and halves(1)[0].layer == 2), None
-            )
-
-        cut = with_cuts(layout, at_row)
-        assert len(cut.work.ops) == len(layout.work.ops) + 1
-        check_layout(cut, graph, hardware)
+    check_cut_at_each_row(layout, graph, hardware, layer=2, rows=8)
 
 
 @pytest.mark.parametrize("packed", [False, True], ids=["rows apart", "rows packed"])
