@@ -353,6 +353,28 @@ def test_an_input_of_the_region_is_copied_into_a_concatenation():
         lay_out_region(graph, accelerator(), chosen)
 
 
+@pytest.mark.parametrize("turned", [True, False], ids=["another order", "a concatenation"])
+def test_what_is_stored_as_a_part_is_not_part_of_another_tensor_in_local_memory_too(turned):
+    """One layer's output is stored in another order, or in a concatenation, and read by way of a second one."""
+    samples = Samples()
+    ifm = samples.tensor((1, 8, 8, 16))
+    made = samples.conv2d(ifm, 16, (1, 1))
+    if turned:
+        apart = samples.reshape(made.ofm, (1, 8, 8, 1, 2, 8))
+        first = [apart, samples.transpose(apart.ofm, (0, 1, 3, 2, 4, 5))]
+    else:
+        other = samples.conv2d(ifm, 8, (1, 1))
+        first = [other, samples.concat([made.ofm, other.ofm], 3)]
+    joined = samples.concat([made.ofm], 2)
+    layers = [made, *first, joined, samples.depthwise(joined.ofm)]
+    graph = graph_of([ifm], layers, [first[-1].ofm, layers[-1].ofm])
+    check(graph, accelerator())
+    swapped = (False,) * len(map_layers(graph, accelerator()).swapped)
+    choices = Choices(swapped, (Group(4), Group(1)), (None,) * 5, stored=frozenset({2}), placed=frozenset({3}))
+    with pytest.raises(PlanError, match=f"{joined.name}: {made.ofm.name} is not one layer's output by itself"):
+        lay_out_region(graph, accelerator(), choices)
+
+
 @pytest.mark.parametrize(
     ("begin", "shape"),
     [
