@@ -54,6 +54,7 @@ from byoc_hw.graph import Graph
 from byoc_hw.plan.bound.prices import cycles_bound
 from byoc_hw.plan.order.timeline import timeline
 from byoc_hw.plan.region import plan_tiles, why_no_plan
+from byoc_hw.plan.tune.best_order import in_best_order
 
 ACCELERATORS = (byoc_hw.REFERENCE, byoc_hw.DIANA_DIGITAL, byoc_hw.SMALL)
 
@@ -242,8 +243,8 @@ def row(
 ) -> tuple[object, ...]:
     """The regions of a network, planned."""
     partitioned = byoc_hw.partition_for_hwlib(mod, params, accelerator=accelerator)
+    start = time.process_time()  # with the search for the order of layers
     graphs = list(region_graphs(partitioned).values())
-    start = time.process_time()
     plans = [plan_tiles(graph, accelerator) for graph in graphs]
     seconds = time.process_time() - start
     cycles = sum(timeline(plan, accelerator).total for plan in plans)
@@ -283,7 +284,8 @@ def random_ratios(graphs: Iterable[Graph]) -> Iterator[float]:
         accelerator = random_accelerator(random.Random(number))
         if any(why_no_plan(layer, accelerator) for layer in graph.layers):
             continue
-        yield timeline(plan_tiles(graph, accelerator), accelerator).total / cycles_bound(graph, accelerator)
+        ordered = in_best_order(graph, accelerator)
+        yield timeline(plan_tiles(ordered, accelerator), accelerator).total / cycles_bound(ordered, accelerator)
 
 
 def random_accelerator(drawn: random.Random) -> Accelerator:

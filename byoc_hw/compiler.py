@@ -43,6 +43,7 @@ from byoc_hw.plan.placement import sent_to_host
 from byoc_hw.plan.planned import PlannedRegion, flash_owners
 from byoc_hw.plan.region import plan_region, why_no_plan
 from byoc_hw.plan.search.within import Room
+from byoc_hw.plan.tune.best_order import in_best_order
 from byoc_hw.plan.tune.rounds import TunedRegion
 from byoc_hw.project import Project
 from byoc_hw.report.engines import costs_of, engines_of
@@ -250,11 +251,12 @@ def region_graphs(mod: tvm.IRModule) -> dict[str, Graph]:
 
 def graphs_to_plan(model: Model) -> dict[str, Graph]:
     """The regions of a partitioned model by symbol, with few transpositions in them and between them, and without
-    shuffles of channels that weights take up. A library takes its layers as they are."""
+    shuffles of channels that weights take up; those of a single accelerator with their layers in the best order. A
+    library takes its layers as they are."""
     hardware = model.accelerator
     if hardware is None or not is_tiled(hardware):
         return model.graphs()
-    tiled = accelerators_of(hardware)[0]
+    tiled, *others = accelerators_of(hardware)
 
     def plannable(layer: Layer) -> bool:
         return why_no_plan(layer, hardware) is None
@@ -263,7 +265,8 @@ def graphs_to_plan(model: Model) -> dict[str, Graph]:
         moved = with_moved_transpositions(graph, tiled, plannable)
         return with_merged_transpositions(with_orders_in_weights(moved, plannable), tiled)
 
-    return with_borders_in_order(model.graphs(), model.passed_on(), tidied, tiled)
+    graphs = with_borders_in_order(model.graphs(), model.passed_on(), tidied, tiled)
+    return graphs if others else {name: in_best_order(graph, tiled) for name, graph in graphs.items()}
 
 
 # ---------------------------------------------------------------- build

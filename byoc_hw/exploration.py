@@ -20,6 +20,7 @@ from byoc_hw.garbage import seldom_collected
 from byoc_hw.graph import Graph, Layer
 from byoc_hw.plan.lanes.known_plan import known_plan
 from byoc_hw.plan.region import lay_out_region, why_no_plan
+from byoc_hw.plan.tune.best_order import in_best_order
 from byoc_hw.report.variations import METRICS, Exploration, Variation
 from byoc_hw.soc import Hardware, Soc, accelerators_of
 
@@ -294,7 +295,7 @@ def planned_cycles(pickled: bytes, hardware: Hardware) -> int:
     graph = _region(pickled)
     if isinstance(hardware, Soc):
         return known_plan(graph, hardware).cycles
-    return lay_out_region(graph, hardware).cycles
+    return lay_out_region(in_best_order(graph, hardware), hardware).cycles
 
 
 @lru_cache(maxsize=32)

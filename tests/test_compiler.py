@@ -17,8 +17,10 @@ from tvm import relay
 
 import byoc_hw
 from byoc_hw.accelerator import REFERENCE
+from byoc_hw.compiler import front_end
 from byoc_hw.errors import InvalidInput, PlanError
 from byoc_hw.frontend.relay.reference import Reference
+from byoc_hw.plan.tune.own_plan import known_layout
 
 HERE = Path(__file__).parent
 
@@ -158,6 +160,22 @@ def test_memory_counts_what_is_alive_at_once():
 
 
 # ---------------------------------------------------------------- refused
+
+
+def test_layers_are_planned_in_a_better_order_than_the_models():
+    """In the model a layer of another branch is between those that read the widest tensor."""
+    ifm = variable((1, 12, 12, 4))
+    stem = Conv(12, 12, 4, 8).expr(ifm)
+    wide = Conv(12, 12, 8, 40, (1, 1), padding=(0, 0, 0, 0), seed=1).expr(stem)
+    first = Conv(12, 12, 40, 16, seed=2).expr(wide)
+    beside = Conv(12, 12, 8, 16, seed=3).expr(stem)
+    last = Conv(12, 12, 40, 32, (1, 1), padding=(0, 0, 0, 0), seed=4).expr(wide)
+    mod = module(relay.Tuple([first, beside, last]), ifm)
+    small = replace(REFERENCE, activation_memory=4096, weight_memory=4096, dma_width=1)
+    project = assert_bit_exact(mod, accelerator=small)
+    partitioned = byoc_hw.partition_for_hwlib(mod, accelerator=small)
+    (graph,) = front_end().open_model(partitioned, None, None).graphs().values()
+    assert project.schedule.cycles < 0.9 * known_layout(graph, small).cycles
 
 
 @pytest.mark.parametrize(

@@ -23,15 +23,18 @@ from byoc_hw.plan.lanes.kept_shares import with_kept_shares
 from byoc_hw.plan.lanes.lanes_clock import lanes_timeline
 from byoc_hw.plan.lanes.layer_forms import Several
 from byoc_hw.plan.lanes.nearby_parts import parts_nearby
-from byoc_hw.plan.lanes.orders import LayerOrder, orders
 from byoc_hw.plan.lanes.price import Price, judge, prices
 from byoc_hw.plan.lanes.search import best_parts, parts_on
+from byoc_hw.plan.layer_orders import LayerOrder, graph_in_order, orders, own_order
 from byoc_hw.plan.stages import Layout
 from byoc_hw.soc import Soc
 
 NO_WISHES: Mapping[str, str] = {}
 """All layers run where they are cheapest."""
 
+
+_ORDERED = 12
+"""The most layers of a region of which several orders are tried: each takes as long to plan as the first."""
 
 _SMALL_CHIP = 3
 """The most accelerators of a chip that is held against each chip without some of them."""
@@ -61,15 +64,15 @@ def plan_on_chip(
         return cost(one.plan)
 
     with seldom_collected():
-        tried = list(orders(graph)) if len(chip.accelerators) > 1 else [tuple(range(len(graph.layers)))]
+        several_orders = len(chip.accelerators) > 1 and len(graph.layers) <= _ORDERED
+        tried = list(orders(graph)) if several_orders else [own_order(graph)]
         several = Several(len(tried))
         found = sorted(_in_orders(planner, objective, range(len(chip.accelerators)), tried, several), key=cost_of)
         best, near = found[0], found[:_NEARBY]
         for lanes in planner.fewer():
             if isinstance(objective, Energy) or planner.may_take_less(lanes, cost_of(best)):
-                some = tried if len(lanes) > 1 else tried[:1]
                 faster = several if isinstance(objective, Energy) else replace(several, known=cost_of(best))
-                fewer = sorted(_in_orders(planner, objective, lanes, some, faster), key=cost_of)
+                fewer = sorted(_in_orders(planner, objective, lanes, tried, faster), key=cost_of)
                 best, near = min([best, *fewer], key=cost_of), [*near, *fewer[:_NEARBY]]
         return min(best.plan, *(one.nearby(chip) for one in near), key=cost)
 
@@ -142,8 +145,7 @@ class ChipPlanner:
 
     def in_order(self, order: LayerOrder) -> ChipPlanner:
         """The planner of the same layers in another order."""
-        layers = tuple(self.graph.layers[index] for index in order)
-        return ChipPlanner(replace(self.graph, layers=layers), self._chip, self._place, self._bound)
+        return ChipPlanner(graph_in_order(self.graph, order), self._chip, self._place, self._bound)
 
     def on(
         self, lanes: Sequence[int], objective: Objective | None, several: Several

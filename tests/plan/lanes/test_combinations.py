@@ -14,8 +14,8 @@ from test_chip_plans import EXAMPLES, check_on_chip, chip_regions
 from byoc_hw.plan.chip_plan import ElementBox
 from byoc_hw.plan.lanes.cut import PartCut, Piece, Region, boxes_of_piece
 from byoc_hw.plan.lanes.joint import joint_work, patient_order, side_by_side
-from byoc_hw.plan.lanes.orders import orders
 from byoc_hw.plan.lanes.together import waits
+from byoc_hw.plan.layer_orders import orders
 from byoc_hw.plan.order.dependencies import TouchedBytes
 from byoc_hw.plan.region import plan_region
 from byoc_hw.tensor import Tensor

@@ -1,8 +1,10 @@
-"""Orders of a region's layers: parts are consecutive layers, so each order has parts that another one has not."""
+"""Orders of a region's layers: groups and parts are consecutive layers, so each order has some that another one has
+not."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from byoc_hw.graph import Graph
 
@@ -10,19 +12,20 @@ LayerOrder = tuple[int, ...]
 """The layers of a graph, by index, each behind those that it reads from."""
 
 
-_LAYERS = 12
-"""The most layers of a region of which several orders are tried: each takes as long to plan as the first."""
+def graph_in_order(graph: Graph, order: LayerOrder) -> Graph:
+    """The same layers in another order."""
+    return replace(graph, layers=tuple(graph.layers[index] for index in order))
 
 
 def orders(graph: Graph) -> Iterator[LayerOrder]:
-    """A few orders that differ, the graph's own first. In the others of a small region a layer is followed by the first
-    or the last of those that read it, as long as one can follow, and then by what reads the latest of all others."""
-    seen: set[LayerOrder] = set()
-    own = tuple(range(len(graph.layers)))
-    for order in (own, _deep(graph, 1), _deep(graph, -1)) if len(own) <= _LAYERS else (own,):
-        if order not in seen:
-            seen.add(order)
-            yield order
+    """A few orders that differ, the graph's own first. In the others a layer is followed by the first or the last of
+    those that read it, as long as one can follow, and then by what reads the latest of all others."""
+    yield from dict.fromkeys((own_order(graph), _deep(graph, 1), _deep(graph, -1)))
+
+
+def own_order(graph: Graph) -> LayerOrder:
+    """The order in which the layers are."""
+    return tuple(range(len(graph.layers)))
 
 
 def _deep(graph: Graph, sign: int) -> LayerOrder:
