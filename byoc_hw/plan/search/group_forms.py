@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 
+from byoc_hw.graph import Layer
 from byoc_hw.integers import ceil_div
 from byoc_hw.plan.array.cost import copy_cycles
-from byoc_hw.plan.array.kinds import Window, copies_only
+from byoc_hw.plan.array.kinds import Run, Window, copies_only, job_cycles
 from byoc_hw.plan.array.mapped import MappedGraph
 from byoc_hw.plan.array.packing import worth_packing_tiles
 from byoc_hw.plan.array.storage import can_tile, needs_all_of
@@ -22,7 +23,7 @@ from byoc_hw.plan.search.all_held import tight_layers
 from byoc_hw.plan.search.estimate import Estimates, HeldSet
 from byoc_hw.plan.search.halo_estimate import KeptHalos
 from byoc_hw.plan.search.patch_estimate import PatchedGroup
-from byoc_hw.plan.search.single_layer import tilings
+from byoc_hw.plan.search.single_layer import runs_loaded, tilings
 from byoc_hw.plan.work.halo import keepable
 
 LONGEST = 4
@@ -315,20 +316,31 @@ class GroupForms:
         best: GroupForm | None = None
         for share in _TILE_SHARES if self._allowed.overlap else _TILE_SHARES[1:]:
             for tiling in tilings(layer, within, (share,), even=False):
-                cost = self._tile_costs(self._order[span.at], tiling, share)
+                cost = self._tile_costs(self._order[span.at], tiling, share, room)
                 if best is None or cost < best[0]:
                     best = cost, Group(1, overlap=share == _TILE_SHARES[0], resident=False, tiling=tiling)
         return best
 
-    def _tile_costs(self, index: int, tiling: Tiling, share: tuple[int, int]) -> float:
-        """Cycles of a layer in tiles, where local memory has room for so many tiles and blocks of weights."""
+    def _tile_costs(self, index: int, tiling: Tiling, share: tuple[int, int], room: int) -> float:
+        """Cycles of a layer in tiles, where local memory has `room`: for so many tiles and blocks of weights."""
         layer, form = self._layers[index], tile_geometry(self._layers[index])
         if isinstance(form, Window):
             return Tiler(layer, form, self._accelerator).cycles(tiling, *share)
+        if isinstance(form, Run):
+            return self._run_costs(layer, form, tiling, room)
         extent = extents(layer.ofm)
         jobs = tile_cycles(layer, None, extent, self._accelerator)
         copied = sum(copy_cycles(tensor.nbytes, extent[0], self._accelerator) for tensor in (*layer.inputs, layer.ofm))
         return (1.5 if share == _TILE_SHARES[0] else 2.0) * (jobs + copied)
+
+    def _run_costs(self, layer: Layer, form: Run, tiling: Tiling, room: int) -> float:
+        """Cycles of an element-wise layer in runs: as many copies as have room beside a job are done while it lasts."""
+        one, shape = self._accelerator, form.shape(tiling.columns * form.each)
+        nbytes, copies = layer.ofm.bytes_of(tiling.columns * form.each), runs_loaded(layer, form) + 1
+        beside = min(max(room // nbytes - copies, 0), copies)
+        copied, job = copy_cycles(nbytes, 1, one), job_cycles(layer, shape, shape, one)
+        runs = ceil_div(layer.ofm.elements, tiling.columns * form.each)
+        return runs * (max(job, beside * copied) + (copies - beside) * copied)
 
 
 def _cycles(found: GroupForm) -> float:

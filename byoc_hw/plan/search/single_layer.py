@@ -61,7 +61,7 @@ def _cheapest(
     layer, form = alike.layer, tile_geometry(alike.layer)
     _check_steps(layer, accelerator)
     if isinstance(form, Run):
-        return (_runs(layer, form, accelerator),)
+        return (_runs(layer, form, accelerator, inputs),)
     if isinstance(form, Product):
         return (_products(layer, form, accelerator),)
     if not isinstance(form, Window):
@@ -90,12 +90,12 @@ def tilings(
 ) -> Iterator[Tiling]:
     """Tilings of a layer that are sized for parts of the local memories: for so many tiles, and so many blocks of
     weights, at a time. With `even` there are also tiles that leave a part of the array idle where it waits for the DMA,
-    and tiles for two inputs beside one output."""
+    and tiles for two inputs beside one output; of an element-wise layer there are tiles for one input more."""
     seen: set[Tiling] = set()
     packs = worth_packing_tiles(layer, accelerator)
     form = tile_geometry(layer)
-    sums = even and isinstance(form, Window) and form.sums
-    for activations, weights, inputs in chain.from_iterable(_rooms(*part, sums) for part in parts):
+    beside = 1 if isinstance(form, Run) else 2 if even and isinstance(form, Window) and form.sums else None
+    for activations, weights, inputs in chain.from_iterable(_rooms(*part, beside) for part in parts):
         try:
             part = _part(accelerator, activations)
             found = _cheapest(AlikeLayer.of(layer), part, even, weights, inputs, packs)
@@ -105,11 +105,11 @@ def tilings(
         seen.update(found)
 
 
-def _rooms(activations: int, weights: int, sums: bool) -> Iterator[tuple[int, int, int]]:
-    """The part of each local memory for a tile, and the inputs that it has room for; of a layer that `sums` over
-    channels also those that lie beside one output with its partial sums."""
+def _rooms(activations: int, weights: int, beside: int | None) -> Iterator[tuple[int, int, int]]:
+    """The part of each local memory for a tile, and the inputs that it has room for. Where that is for `beside` tiles,
+    also for an input more beside one output: with its partial sums, of a layer that sums over channels."""
     yield activations, weights, 1
-    if sums and activations == 2:
+    if activations == beside:
         yield 1, weights, 2
 
 
@@ -133,7 +133,7 @@ def _check_steps(layer: Layer, accelerator: Accelerator) -> None:
     elif isinstance(form, Product):
         together += sum(tensor.nbytes for tensor in inputs)
     elif isinstance(form, Run):
-        runs = 1 if form.repeats else len(inputs)
+        runs = runs_loaded(layer, form)
         together, each = (runs + 1) * layer.ofm.nbytes, runs + 2
     else:
         each = 2 + len(parts_of_kernel(layer, accelerator))
@@ -144,9 +144,10 @@ def _check_steps(layer: Layer, accelerator: Accelerator) -> None:
         raise PlanError(f"{layer.name}: at most {MOST_STEPS} jobs and copies are wanted: at least {least} are needed")
 
 
-def _runs(layer: Layer, form: Run, accelerator: Accelerator) -> Tiling:
-    """The longest runs of an element-wise layer that fit with their output, in units of `each` elements."""
-    unit, inputs = accelerator.buffer_alignment, 1 if form.repeats else len(dict.fromkeys(layer.inputs))
+def _runs(layer: Layer, form: Run, accelerator: Accelerator, room: int) -> Tiling:
+    """The longest runs of an element-wise layer that fit with their output, in units of `each` elements. One of the
+    inputs has `room` so many times: the next one is loaded while the array computes."""
+    unit, inputs = accelerator.buffer_alignment, runs_loaded(layer, form) + room - 1
     each = layer.ofm.bytes_of(form.each)
     stays = round_up(each, unit) if form.repeats else 0
     total = layer.ofm.elements // form.each
@@ -161,6 +162,11 @@ def _runs(layer: Layer, form: Run, accelerator: Accelerator) -> Tiling:
             f"{accelerator.activation_memory} bytes there"
         )
     return Tiling(1, min(most, total), form.each, form.each)
+
+
+def runs_loaded(layer: Layer, form: Run) -> int:
+    """The runs that are loaded for each one of an element-wise layer's output."""
+    return 1 if form.repeats else len(dict.fromkeys(layer.inputs))
 
 
 def _products(layer: Layer, form: Product, accelerator: Accelerator) -> Tiling:

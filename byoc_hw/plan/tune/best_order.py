@@ -23,7 +23,10 @@ _FEW = 12
 _MANY = 64
 """The most layers of a region of which other orders are tried: each takes as long to plan as the first."""
 
-_FAR = 1.15
+_LONG = 4000
+"""The most copies and jobs of its plan for that."""
+
+_FAR = 1.25
 """How far from the bound the plan of a region with more layers than a few is for that."""
 
 _REMEMBERED = 256
@@ -42,20 +45,26 @@ def in_best_order(graph: Graph, accelerator: Accelerator) -> Graph:
     if not others:
         return graph
     key = graph_digest(graph), accelerator
-    best = _orders.get(key) or _orders.keep(key, _best(graph, accelerator, own, others))
-    return graph if best == own else graph_in_order(graph, best)
-
-
-def _best(graph: Graph, accelerator: Accelerator, own: LayerOrder, others: list[LayerOrder]) -> LayerOrder:
+    best = _orders.get(key)
+    if best is not None:
+        return graph if best == own else graph_in_order(graph, best)
     plan = known_layout(graph, accelerator)
-    if plan.cycles <= (NEAR if len(own) <= _FEW else _FAR) * known_bound(graph, accelerator):
-        return own
-    plans = [*_plans(graph, accelerator, others), (own, plan)]
-    best = fastest_of([layout for _, layout in plans])
-    return next(order for order, layout in plans if layout is best)
+    tried = {graph: own}
+    if _is_worth_more(plan):
+        tried |= {graph_in_order(graph, order): order for order in others}
+    found = fastest_of([*_plans(list(tried)[1:], accelerator), plan]).mapped.graph
+    _orders.keep(key, tried[found])
+    return found
 
 
-def _plans(graph: Graph, accelerator: Accelerator, tried: list[LayerOrder]) -> Iterator[tuple[LayerOrder, Layout]]:
-    for order in tried:
+def _is_worth_more(plan: Layout) -> bool:
+    """Whether other orders are tried than that of a plan."""
+    few = len(plan.mapped.graph.layers) <= _FEW
+    enough = (NEAR if few else _FAR) * known_bound(plan.mapped.graph, plan.mapped.accelerator)
+    return plan.cycles > enough and len(plan.work.ops) <= _LONG
+
+
+def _plans(graphs: list[Graph], accelerator: Accelerator) -> Iterator[Layout]:
+    for graph in graphs:
         with suppress(PlanError):  # the region's own order has a plan
-            yield order, known_layout(graph_in_order(graph, order), accelerator)
+            yield known_layout(graph, accelerator)

@@ -30,16 +30,25 @@ _REMEMBERED = 256
 
 _choices: Remembered[Choices] = Remembered(_REMEMBERED)
 
+_PLANS = 4
+"""The most plans that are remembered: each has its copies and jobs."""
+
+_layouts: Remembered[Layout] = Remembered(_PLANS)
+
 
 def known_layout(graph: Graph, accelerator: Accelerator) -> Layout:
     """As `own_layout`, searched once for regions that are equal but for their names: a program asks for a region's
-    plan to build, to explain and to tune it."""
+    plan to choose the order of its layers, to build, to explain and to tune it."""
     key = graph_digest(graph), accelerator
+    layout = _layouts.get(key)
+    if layout is not None and layout.mapped.graph is graph:
+        return layout
     if known := _choices.get(key):
-        return lay_out(map_choices(graph, accelerator, known), known)
-    found = own_layout(graph, accelerator)
-    _choices.keep(key, found.choices)
-    return found
+        found = lay_out(map_choices(graph, accelerator, known), known)
+    else:
+        found = own_layout(graph, accelerator)
+        _choices.keep(key, found.choices)
+    return _layouts.keep(key, found)
 
 
 def own_layout(graph: Graph, accelerator: Accelerator) -> Layout:

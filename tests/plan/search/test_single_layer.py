@@ -96,6 +96,34 @@ def test_sum_of_a_tensor_with_itself_has_longer_tiles_than_one_of_two_tensors():
     assert (twice, both) == (600, 400)
 
 
+@pytest.mark.parametrize(
+    ("kind", "sizes"),
+    [
+        ("add", {3: 1364, 4: 1024, 6: 680}),
+        ("lookup", {2: 2048, 3: 1364, 4: 1024}),
+        ("double", {2: 2048, 3: 1364, 4: 1024}),
+    ],
+)
+def test_runs_of_element_wise_layers_leave_room_for_none_or_one_or_all_of_the_next_one(kind, sizes):
+    samples = Samples()
+    one, other = samples.tensor((1, 40, 40, 16)), samples.tensor((1, 40, 40, 16))
+    made = {"add": lambda: samples.add(one, other), "double": lambda: samples.add(one, one)}
+    layer = made.get(kind, lambda: samples.lookup(one))()
+    found = {tiling.columns for tiling in tilings(layer, accelerator(4096), ((1, 1), (2, 1)))}
+    assert found == set(sizes.values())
+
+
+@pytest.mark.parametrize(("setup", "run"), [(70, 1024), (2000, 1364)])
+def test_runs_are_as_long_as_suits_the_setup_of_a_copy(setup, run):
+    """Long ones have fewer setups, shorter ones are loaded while the array computes."""
+    samples = Samples()
+    one, other = samples.tensor((1, 40, 40, 16)), samples.tensor((1, 40, 40, 16))
+    layer = samples.add(one, other)
+    hardware = replace(accelerator(4096), dma_setup=setup, dma_width=8)
+    (group,) = lay_out_region(graph_of([one, other], [layer], [layer.ofm]), hardware).choices.groups
+    assert group.tiling == Tiling(1, run, 1, 1)
+
+
 def test_tiles_come_in_turn_where_those_beside_jobs_cost_more():
     """Half of a tiny memory has room for small tiles alone, whose copies take longer than tiles in turn."""
     samples, hardware = Samples(), replace(REFERENCE, activation_memory=4 * KIB, weight_memory=KIB, array_columns=8)
