@@ -40,12 +40,12 @@ def by_itself(layer: Weighted, one: Accelerator, array: float) -> tuple[Floats, 
     `array` is 0, of the copies alone."""
     form = tile_geometry(layer)
     assert isinstance(form, Window), "layers with weights have one"
-    room, weight_room = one.activation_memory, one.weight_memory
-    load = one.dma_setup / max(room, weight_room) + 1 / one.dma_width
-    blocks = prod(layer.weights.shape) * layer.weights.bits / 8 / weight_room
+    blocks = prod(layer.weights.shape) * layer.weights.bits / 8 / one.weight_memory
+    rates = loading_rates(one)
+    memories = one.activation_memory, one.weight_memory
     found = []
-    for ways in _ways_of(form, layer.ifm.bytes_of(form.ifm_channels), weight_bytes(layer), room, weight_room):
-        copied = ways.again * load + one.dma_setup * ways.copies
+    for ways in _ways_of(form, layer.ifm.bytes_of(form.ifm_channels), weight_bytes(layer), memories, rates):
+        copied = ways.again + one.dma_setup * ways.copies
         if not array:
             found.append((np.zeros(len(copied)), copied))
             continue
@@ -65,9 +65,17 @@ def by_itself(layer: Weighted, one: Accelerator, array: float) -> tuple[Floats, 
     return cycles[best], copied[best]
 
 
+def loading_rates(one: Accelerator) -> tuple[float, float]:
+    """The least cycles to copy a byte of activations, and of weights: a copy has no more than local memory holds."""
+    activations, weights = (
+        one.dma_setup / size + 1 / one.dma_width for size in (one.activation_memory, one.weight_memory)
+    )
+    return activations, weights
+
+
 @dataclass(frozen=True)
 class _Ways:
-    """Ways to cut a layer by itself: `many` tiles of pixels, and `tiles` of channels; the fewest bytes that are loaded
+    """Ways to cut a layer by itself: `many` tiles of pixels, and `tiles` of channels; the fewest cycles to load bytes
     `again`. If they are `sliced`, a tile takes so many `passes` over slices of its input in all channel tiles, and
     there are so many `copies` more than loads of all that local memory holds."""
 
@@ -80,23 +88,26 @@ class _Ways:
 
 
 @lru_cache(maxsize=256)
-def _ways_of(form: Window, pixel: int, weights: float, room: int, weight_room: int) -> tuple[_Ways, _Ways]:
-    """The ways that have room, in slices of input channels and over all of them at once; `pixel` are the bytes of an
-    input in all channels."""
+def _ways_of(
+    form: Window, pixel: int, weights: float, memories: tuple[int, int], rates: tuple[float, float]
+) -> tuple[_Ways, _Ways]:
+    """The ways that have room in the local memories, in slices of input channels and over all of them at once; `pixel`
+    are the bytes of an input in all channels, `rates` the least cycles to load a byte of the input, and of weights."""
+    (room, weight_room), (load, load_weights) = memories, rates
     rows, columns = np.array(_cuts(form.rows)).T, np.array(_cuts(form.columns)).T
     many, pixels, largest, seen, ratio = (
         np.outer(one, other).reshape(-1, 1) for one, other in zip(rows, columns, strict=True)
     )
     tiles = -(-form.out_channels // sizes(form.out_channels))
     outputs = form.out_channels / tiles  # the fewest of each pixel in a tile of channels
-    again = (seen - form.rows.ifm * form.columns.ifm) * pixel
-    beyond = max(weights - weight_room, 0.0)
-    inside = (tiles - 1) * np.maximum(seen * pixel - room, 0)
-    inside = inside + (many - 1) * np.maximum(weights - tiles * weight_room, 0)
+    again = (seen - form.rows.ifm * form.columns.ifm) * pixel * load
+    beyond = max(weights - weight_room, 0.0) * load_weights
+    inside = (tiles - 1) * np.maximum(seen * pixel - room, 0) * load
+    inside = inside + (many - 1) * np.maximum(weights - tiles * weight_room, 0) * load_weights
     # In slices of input channels: what stays of the input lies beside the sums of a tile of pixels.
     sums = PSUM_BYTES * form.rows.ofm * form.columns.ofm * outputs
     left = many * room - sums
-    outside = (many - 1) * beyond + (tiles - 1) * np.maximum(seen * pixel - left, 0)
+    outside = (many - 1) * beyond + (tiles - 1) * np.maximum(seen * pixel - left, 0) * load
     fits = PSUM_BYTES * pixels * outputs + largest <= room
     slices = ratio * form.rows.ofm * form.columns.ofm * pixel / np.maximum(left, 1.0)  # of a tile, on average
     copies = many * (tiles * (slices - 1) + 1) - seen * pixel * tiles / room
@@ -109,7 +120,7 @@ def _ways_of(form: Window, pixel: int, weights: float, room: int, weight_room: i
 
 
 def _ways(sliced: bool, many: Ints, tiles: Ints, again: Floats, passes: Floats, copies: Floats) -> _Ways:
-    """Those with a finite number of bytes."""
+    """Those that have room."""
     places = np.nonzero(np.isfinite(again))
     shown = (np.broadcast_to(one, again.shape)[places] for one in (many, tiles, again, passes, np.maximum(copies, 0.0)))
     return _Ways(sliced, *shown)

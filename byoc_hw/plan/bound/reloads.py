@@ -51,6 +51,7 @@ import numpy as np
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Graph
 from byoc_hw.plan.array.kinds import Window, geometry
+from byoc_hw.plan.bound.by_itself import loading_rates
 from byoc_hw.plan.bound.halos import shared, stored_of_shared
 from byoc_hw.plan.bound.handed_over import HandedOver
 from byoc_hw.plan.bound.in_patches import InPatches
@@ -93,10 +94,7 @@ class _Groups:
 
     def __init__(self, layers: Sequence[KnownLayer], handed_over: HandedOver, stop: int, one: Accelerator) -> None:
         self._layers, self._handed_over, self._stop, self._one = layers, handed_over, stop, one
-        room = one.activation_memory
-        self._copy, self._load = (
-            one.dma_setup / size + 1 / one.dma_width for size in (room, max(room, one.weight_memory))
-        )
+        self._copy, self._load = loading_rates(one)
         self._loaded: dict[Tensor, list[int]] = {}  # with the layers that read it
         self._stored = 0
         self._weights = self._array = 0.0
