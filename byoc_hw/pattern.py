@@ -291,12 +291,21 @@ class Outcome:
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Outcome:
-        """The inverse of `dataclasses.asdict`, also after a round trip through JSON."""
-        fields: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value for key, value in plain.items()
+        """The inverse of `dataclasses.asdict`, also after a round trip through JSON. Other entries are left out."""
+        known: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in _fields_of(cls, plain).items()
         }
-        fields["rejections"] = tuple(
-            Rejection(entry["composite"], tuple(BrokenRule(**rule) for rule in entry["broken"]), entry["near_miss"])
+        known["rejections"] = tuple(
+            Rejection(
+                entry["composite"],
+                tuple(BrokenRule(**_fields_of(BrokenRule, rule)) for rule in entry["broken"]),
+                entry["near_miss"],
+            )
             for entry in plain["rejections"]
         )
-        return cls(**fields)
+        return cls(**known)
+
+
+def _fields_of(kind: type[Outcome | BrokenRule], plain: Mapping[str, Any]) -> dict[str, Any]:
+    """The entries that a dataclass has fields for."""
+    return {one.name: plain[one.name] for one in fields(kind) if one.name in plain}

@@ -74,6 +74,13 @@ def test_plain_data_gives_the_report_back():
     assert Report.from_plain(REPORT.plain()) == REPORT
 
 
+def test_what_another_version_tells_of_an_operator_is_left_out():
+    plain = json.loads(json.dumps(REPORT.plain()))
+    plain["outcomes"][1]["weather"] = "fine"
+    plain["outcomes"][1]["rejections"][0]["broken"][0]["weather"] = "fine"
+    assert Report.from_plain(plain) == REPORT
+
+
 def test_html_escapes_the_models_names():
     html = REPORT._repr_html_()
     assert "wide&lt;conv&gt;" in html
