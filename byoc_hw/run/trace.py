@@ -225,7 +225,10 @@ def _assembly(entry: Mapping[str, Any]) -> Assembly:
             ),
         )
     if "boxes" in entry:
-        parts = tuple(TracedPart(**part) for part in entry["parts"])
+        parts = tuple(
+            TracedPart(part["offset"], part.get("layer"), part.get("input"), part.get("constant", ""))
+            for part in entry["parts"]
+        )
         return Gathered(nbytes, parts, entry["fill"], tuple(_traced_box(text) for text in entry["boxes"]))
     origin = entry["from"]
     shape = tuple(entry.get("shape", (nbytes,)))

@@ -58,7 +58,7 @@ def test_refuses_jobs_that_do_not_make_an_output(boxes: tuple[OutputBox, ...], r
 
 def gathered(*boxes: str) -> dict[int, Assembly]:
     """A layer 1 of six bytes: of layer 0, of a constant, and filled with -1."""
-    parts = [{"layer": 0, "offset": 1}, {"constant": "0708", "offset": 0}]
+    parts = [{"layer": 0, "offset": 1}, {"constant": "0708", "offset": 0, "of another version": 1}]
     return read_assemblies({"1": {"bytes": 6, "parts": parts, "fill": -1, "boxes": list(boxes)}})
 
 
