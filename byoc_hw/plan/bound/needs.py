@@ -21,10 +21,10 @@ from byoc_hw.graph import Concat, Graph, Layer, Pad, Reshape, Transpose, Weighte
 from byoc_hw.plan.array.kinds import Run, Window, geometry, parts_of_kernel
 from byoc_hw.plan.array.mapped import MappedGraph
 from byoc_hw.plan.array.tiling import Tiler
-from byoc_hw.plan.array.weight_blocks import SHARES, fits
+from byoc_hw.plan.array.weight_blocks import SHARES, fits_often
 from byoc_hw.plan.array.window import Axis, Extents, extents
 from byoc_hw.plan.bound.ways import able
-from byoc_hw.plan.choices import Blocks, Group, Tiling
+from byoc_hw.plan.choices import Group, Tiling
 from byoc_hw.soc import Soc
 from byoc_hw.tensor import Tensor
 
@@ -121,9 +121,7 @@ def _sums_at_once(layer: Weighted, accelerator: Accelerator) -> bool:
     if len(parts_of_kernel(layer, accelerator)) > 1:
         return False
     whole = Tiling(form.rows.ofm, form.columns.ofm, form.group_channels, form.in_channels)
-    blocks = Blocks(layer.out_channels, layer.in_channels)
-    shares = accelerator.tuning.weight_shares
-    often = set(SHARES) & set(shares) and fits(layer, blocks, max(*SHARES, *shares), accelerator)
+    often = set(SHARES) & set(accelerator.tuning.weight_shares) and fits_often(layer, accelerator)
     return bool(often) and Tiler(layer, form, accelerator).fits(whole)
 
 

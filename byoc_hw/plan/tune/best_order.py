@@ -37,11 +37,13 @@ _orders: Remembered[LayerOrder] = Remembered(_REMEMBERED)
 
 def in_best_order(graph: Graph, accelerator: Accelerator) -> Graph:
     """The region with its layers in the order, of a few, whose plan is the fastest, as `fastest_of` says; in its own
-    where that plan is good enough. Searched once for regions that are equal but for their names.
+    where that plan is good enough, or a layer runs as a whole, as on a chip. Searched once for regions that are equal
+    but for their names.
 
     Raises `PlanError` naming a layer that does not fit.
     """
-    own, *others = orders(graph) if len(graph.layers) <= _MANY else (own_order(graph),)
+    whole = any(map(accelerator.runs_whole, graph.layers))
+    own, *others = (own_order(graph),) if whole or len(graph.layers) > _MANY else orders(graph)
     if not others:
         return graph
     key = graph_digest(graph), accelerator

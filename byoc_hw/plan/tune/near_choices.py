@@ -10,10 +10,11 @@ from dataclasses import replace
 from functools import partial
 
 from byoc_hw.graph import Concat, Pad, Resize, Slice, Transpose, Weighted
+from byoc_hw.integers import ceil_div
 from byoc_hw.plan.array.cost import copy_cycles
 from byoc_hw.plan.array.mapped import MappedGraph
 from byoc_hw.plan.array.storage import NotInPlace, can_tile
-from byoc_hw.plan.array.weight_blocks import SHARES, all_bytes, cut
+from byoc_hw.plan.array.weight_blocks import SHARES, all_bytes, cut, fits_often
 from byoc_hw.plan.choices import PIECES, Blocks, Choices, Group
 from byoc_hw.plan.search.measured import Near, least_jobs
 from byoc_hw.plan.search.planner import stored_as_well
@@ -175,8 +176,27 @@ def _cuts(space: SearchSpace, choices: Choices, at: int, first: int, stop: int) 
         here = options.index(choices.blocks[index])
         for other in (here - 1, here + 1, here - 2):
             if 0 <= other < len(options):
-                blocks = (*choices.blocks[:index], options[other], *choices.blocks[index + 1 :])
-                yield replace(choices, blocks=blocks)
+                yield _with_blocks(choices, index, options[other])
+
+
+def halved_blocks(space: SearchSpace, found: Layout) -> Iterator[Choices]:
+    """Blocks of half the output channels for one layer, and of half the input channels where its weights are not small:
+    first for layers for whose weights the array waits the longest. A tile has its own."""
+    choices, waits = found.choices, waits_of(found, weights=True)
+    spans = [span for group, span in zip(choices.groups, choices.spans, strict=True) if group.tiling is None]
+    for index in sorted((at for span in spans for at in range(*span)), key=lambda at: -waits[at]):
+        layer, blocks = space.groups_of(choices).layers[index], choices.blocks[index]
+        if not isinstance(layer, Weighted):
+            continue
+        whole = blocks or Blocks(layer.out_channels, layer.in_channels)
+        if whole.channels > 1:
+            yield _with_blocks(choices, index, replace(whole, channels=ceil_div(whole.channels, 2)))
+        if whole.depth > 1 and not fits_often(layer, space.accelerator):
+            yield _with_blocks(choices, index, replace(whole, depth=ceil_div(whole.depth, 2)))
+
+
+def _with_blocks(choices: Choices, index: int, blocks: Blocks | None) -> Choices:
+    return replace(choices, blocks=(*choices.blocks[:index], blocks, *choices.blocks[index + 1 :]))
 
 
 def _size(blocks: Blocks | None) -> float:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from byoc_hw.errors import PlanError
 from byoc_hw.plan.choices import PIECES, Choices
 from byoc_hw.plan.stages import Layout, lay_out
-from byoc_hw.plan.tune.near_choices import NearbyChoices, choices_by_kind
+from byoc_hw.plan.tune.near_choices import NearbyChoices, choices_by_kind, halved_blocks
 from byoc_hw.plan.tune.space import SearchSpace
 
 MOST_WORK = 3000
@@ -61,6 +61,7 @@ class Nearby:
         """The kinds of choices near the best plan, or one like it."""
         yield from choices_by_kind(self.best)
         yield self._in_turn
+        yield halved_blocks
 
     @property
     def _ended(self) -> bool:

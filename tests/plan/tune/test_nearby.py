@@ -10,7 +10,7 @@ from plan_samples import Samples, accelerator, graph_of
 
 from byoc_hw.accelerator import REFERENCE, TuningSpace
 from byoc_hw.plan.bound.prices import cycles_bound
-from byoc_hw.plan.choices import Choices, Group
+from byoc_hw.plan.choices import Blocks, Choices, Group
 from byoc_hw.plan.search import estimate
 from byoc_hw.plan.search.grouping import Grouping
 from byoc_hw.plan.search.measured import MeasuredRuns
@@ -53,6 +53,35 @@ def test_a_layer_in_tiles_has_no_other_blocks_of_weights():
         groups = Group(1), Group(1, tiling=tiling if tiled else None)
         blocks[tiled] = len(list(near_choices._cuts(space, Choices((False,), groups, (None, None)), 1, 1, 2)))
     assert blocks[True] == 0 < blocks[False]
+
+
+def halves(graph, hardware, groups, blocks):
+    """The blocks of each layer in choices with halves of some, but for the layers that keep theirs."""
+    choices = Choices((False,), groups, blocks)
+    found = lay_out(map_choices(graph, hardware, choices), choices)
+    others = near_choices.halved_blocks(SearchSpace(graph, hardware), found)
+    return [[(at, one) for at, one in enumerate(other.blocks) if one != blocks[at]] for other in others]
+
+
+def test_blocks_have_half_the_channels():
+    """Half the input channels where the weights are a large part of weight memory. A pooling layer has no weights."""
+    graph, groups = late_weights(), (Group(1), Group(1))
+    large = replace(SLOW, weight_memory=12 * 1024)
+    assert halves(graph, SLOW, groups, (None, None)) == [[(1, Blocks(16, 16))]]
+    assert halves(graph, large, groups, (None, None)) == [[(1, Blocks(16, 16))], [(1, Blocks(32, 8))]]
+    assert halves(graph, large, groups, (None, Blocks(5, 1))) == [[(1, Blocks(3, 1))]]
+
+
+def test_a_depthwise_layer_begins_with_the_first_channels():
+    samples = Samples()
+    ifm = samples.tensor((1, 6, 6, 8))
+    first = samples.depthwise(ifm, (3, 3), padding=(1, 1, 1, 1))
+    second = samples.conv2d(first.ofm, 8, (1, 1))
+    graph = graph_of([ifm], [first, second], [second.ofm])
+    hardware = replace(REFERENCE, array_rows=8, array_columns=16, depthwise_rows=1, dma_width=2, dma_setup=10)
+    found = own_layout(graph, hardware)
+    assert found.choices.blocks[0] == Blocks(2, 1)
+    check(graph, hardware)
 
 
 def test_weights_of_all_layers_are_in_smaller_blocks_where_the_last_ones_are_waited_for():
