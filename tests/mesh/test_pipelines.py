@@ -366,7 +366,7 @@ def test_the_cycles_that_a_plan_has_are_those_of_its_stages_planned_in_full():
 @pytest.mark.slow
 def test_a_stage_that_does_not_fit_at_once_has_the_fastest_plan_of_its_room():
     """Not the smallest one: tables of its regions, which are code, have no part in its room."""
-    network, pe = skip_network(size=20), replace(PE, activation_memory=2048)
+    network, pe = skip_network(size=20), replace(PE, activation_memory=3072)
     whole = Stage(tuple(NodePiece(number) for number in range(len(network.nodes))))
     stage = program_of_pieces(network, whole, lambda _, made: made, "stage")
     fastest = plan_stage(stage, pe, network, 64, None)
