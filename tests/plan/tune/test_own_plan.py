@@ -46,6 +46,14 @@ def plain(layout):
     return plan.calls, plan.tail, plan.flash, plan.scratch_bytes, plan.memory, plan.local, tensors, layout.cycles
 
 
+def test_a_plan_that_was_just_made_is_not_laid_out_again():
+    """That of an equal region is: its steps are about other tensors."""
+    graph, other = region(), region()
+    found = known_layout(graph, SMALL)
+    assert known_layout(graph, SMALL) is found
+    assert known_layout(other, SMALL).mapped.graph is other
+
+
 def test_an_equal_region_is_not_searched_again(searched):
     first, second = known_layout(region(), SMALL), known_layout(region(names=40), SMALL)
     assert len(searched) == 1
