@@ -159,9 +159,6 @@ def test_memory_counts_what_is_alive_at_once():
     assert memory.flash_bytes >= 3 * 3 * 4 * 8 + 8 * 12
 
 
-# ---------------------------------------------------------------- refused
-
-
 def test_layers_are_planned_in_a_better_order_than_the_models():
     """In the model a layer of another branch is between those that read the widest tensor."""
     ifm = variable((1, 12, 12, 4))
@@ -176,6 +173,9 @@ def test_layers_are_planned_in_a_better_order_than_the_models():
     partitioned = byoc_hw.partition_for_hwlib(mod, accelerator=small)
     (graph,) = front_end().open_model(partitioned, None, None).graphs().values()
     assert project.schedule.cycles < 0.9 * known_layout(graph, small).cycles
+
+
+# ---------------------------------------------------------------- refused
 
 
 @pytest.mark.parametrize(

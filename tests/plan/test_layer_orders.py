@@ -6,9 +6,9 @@ from plan_samples import Samples, accelerator, graph_of
 from byoc_hw.plan.layer_orders import graph_in_order, orders
 
 
-def two_branches(samples=None):
+def two_branches():
     """Two branches of an input, whose layers alternate: 0 and 2, 1 and 3."""
-    samples = samples or Samples()
+    samples = Samples()
     ifm = samples.tensor((1, 16, 16, 16))
     starts = [samples.conv2d(ifm, 32, (1, 1)), samples.conv2d(ifm, 32, (1, 1))]
     ends = [samples.conv2d(start.ofm, 16, (3, 3), padding=(1, 1, 1, 1)) for start in starts]

@@ -130,13 +130,6 @@ class _Possible:
         return self._cycles[at]
 
 
-def fits_often(layer: Weighted, accelerator: Accelerator) -> bool:
-    """Whether all weights of a layer fit the weight memory as often as the planner ever asks for: then no blocks have a
-    part of the input channels alone for want of room."""
-    most = max(*SHARES, *accelerator.tuning.weight_shares)
-    return fits(layer, Blocks(layer.out_channels, layer.in_channels), most, accelerator)
-
-
 def _copies(layer: Weighted, blocks: Blocks) -> int:
     """The number of blocks."""
     return sum(many for many, _ in _pieces(layer, blocks)) * ceil_div(layer.in_channels, blocks.depth)
@@ -198,6 +191,13 @@ def params_together(layer: Weighted, channels: int, room: int) -> int:
 def fits(layer: Weighted, blocks: Blocks, part: int, accelerator: Accelerator) -> bool:
     """Whether `part` blocks fit the weight memory at once."""
     return _fit(most_bytes(layer, blocks, accelerator), part, accelerator)
+
+
+def fits_often(layer: Weighted, accelerator: Accelerator) -> bool:
+    """Whether all weights of a layer fit the weight memory as often as the planner ever asks for: then no blocks have a
+    part of the input channels alone for want of room."""
+    most = max(*SHARES, *accelerator.tuning.weight_shares)
+    return fits(layer, Blocks(layer.out_channels, layer.in_channels), most, accelerator)
 
 
 def _fit(most: tuple[int, int], part: int, accelerator: Accelerator) -> bool:

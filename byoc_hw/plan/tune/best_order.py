@@ -7,6 +7,7 @@ from contextlib import suppress
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
+from byoc_hw.garbage import seldom_collected
 from byoc_hw.graph import Graph
 from byoc_hw.graph_digest import graph_digest
 from byoc_hw.plan.bound.prices import known_bound
@@ -35,6 +36,7 @@ _REMEMBERED = 256
 _orders: Remembered[LayerOrder] = Remembered(_REMEMBERED)
 
 
+@seldom_collected()
 def in_best_order(graph: Graph, accelerator: Accelerator) -> Graph:
     """The region with its layers in the order, of a few, whose plan is the fastest, as `fastest_of` says; in its own
     where that plan is good enough, or a layer runs as a whole, as on a chip. Searched once for regions that are equal
@@ -51,11 +53,9 @@ def in_best_order(graph: Graph, accelerator: Accelerator) -> Graph:
     if best is not None:
         return graph if best == own else graph_in_order(graph, best)
     plan = known_layout(graph, accelerator)
-    tried = {graph: own}
-    if _is_worth_more(plan):
-        tried |= {graph_in_order(graph, order): order for order in others}
-    found = fastest_of([*_plans(list(tried)[1:], accelerator), plan]).mapped.graph
-    _orders.keep(key, tried[found])
+    tried = [graph_in_order(graph, order) for order in others] if _is_worth_more(plan) else []
+    found = fastest_of([*_plans(tried, accelerator), plan]).mapped.graph
+    _orders.keep(key, tuple(map(graph.layers.index, found.layers)))
     return found
 
 
