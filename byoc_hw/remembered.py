@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Hashable
-from typing import Generic, TypeVar
+from collections.abc import Callable, Hashable
+from functools import wraps
+from typing import Concatenate, Generic, ParamSpec, TypeVar
 
 _Value = TypeVar("_Value")
+_Owner = TypeVar("_Owner")
+_Others = ParamSpec("_Others")
 
 
 class Remembered(Generic[_Value]):
@@ -35,3 +38,25 @@ class Remembered(Generic[_Value]):
             if len(self._values) > self._most:
                 del self._values[next(iter(self._values))]
         return value
+
+
+def kept_in_first(
+    function: Callable[Concatenate[_Owner, _Others], _Value],
+) -> Callable[Concatenate[_Owner, _Others], _Value]:
+    """Keep what a function finds out in its first argument, for each value of the others: it is forgotten with that,
+    whose weights may be large. For arguments by position."""
+    name = f"_{function.__module__}.{function.__qualname__}"
+
+    def known(owner: _Owner, /, *others: _Others.args, **named: _Others.kwargs) -> _Value:
+        assert not named, "arguments are by position"
+        try:
+            found = owner.__dict__[name]
+        except KeyError:
+            found = owner.__dict__.setdefault(name, {})
+        try:
+            value: _Value = found[others]
+        except KeyError:
+            value = found[others] = function(owner, *others, **named)
+        return value
+
+    return wraps(function)(known)

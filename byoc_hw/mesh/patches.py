@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from math import prod
 from typing import NamedTuple
 
@@ -13,6 +13,7 @@ from byoc_hw.mesh.network import MeshNetwork
 from byoc_hw.mesh.pieces import NodePiece, PieceBox, input_boxes
 from byoc_hw.mesh.plan import OUTSIDE, Channel, Patch, Stage
 from byoc_hw.plan.lanes.cut import Range
+from byoc_hw.remembered import kept_in_first
 from byoc_hw.tensor import Tensor
 
 
@@ -36,7 +37,7 @@ class PatchNeed(NamedTuple):
     patch: Patch
 
 
-@lru_cache(maxsize=1 << 14)
+@kept_in_first
 def form_of(tensor: Tensor) -> TensorForm:
     """Rows, pixels of a row, channels of a tensor. What has no rows has one."""
     shape = tensor.shape or (1,)
@@ -45,7 +46,7 @@ def form_of(tensor: Tensor) -> TensorForm:
     return TensorForm(1, prod(shape[:-1]), shape[-1])
 
 
-@lru_cache(maxsize=1 << 16)
+@kept_in_first
 def patch_of(tensor: Tensor, box: PieceBox) -> Patch:
     """The patch that a box is."""
     whole, span = form_of(tensor).whole, (box.start, box.stop)
@@ -55,7 +56,7 @@ def patch_of(tensor: Tensor, box: PieceBox) -> Patch:
     )
 
 
-@lru_cache(maxsize=1 << 16)
+@kept_in_first
 def patch_bytes(tensor: Tensor, patch: Patch) -> int:
     """Bytes of a patch."""
     return tensor.bytes_of(_extent(patch.rows) * form_of(tensor).pixels * _extent(patch.channels))

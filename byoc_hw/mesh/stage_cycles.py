@@ -16,8 +16,8 @@ from byoc_hw.mesh.pieces import NodePiece
 from byoc_hw.mesh.plan import MeshPlan, Patch, Stage
 from byoc_hw.mesh.stage_plan import plan_stage
 from byoc_hw.mesh.stage_program import StageProgram, program_of_pieces, stage_program
+from byoc_hw.plan.array.alike_layer import layer_sizes
 from byoc_hw.plan.planned import table_bytes
-from byoc_hw.plan.search.alike import layer_sizes
 from byoc_hw.plan.search.planner import best_layout
 from byoc_hw.plan.search.within import Border, SizedPlans
 from byoc_hw.plan.stages import Layout, without_constants

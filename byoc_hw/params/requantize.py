@@ -261,14 +261,11 @@ def _quantization(layer: Layer, tensor: Tensor) -> Quantization:
     return tensor.quantization
 
 
-def _centred_weights(layer: Weighted) -> Int64s:
-    """weights - weight_zero_point as [k][all weights of k]."""
-    values = weight_values(layer).astype(np.int64)
-    return values.reshape(len(values), -1) - zero_point(layer, layer.weights)
-
-
 def _folded_bias(layer: Weighted) -> Int64s:
-    folded: Int64s = -zero_point(layer, layer.ifm) * _centred_weights(layer).sum(axis=1, dtype=np.int64)
+    values = weight_values(layer)
+    count = math.prod(values.shape[1:])
+    sums = values.sum(axis=tuple(range(1, values.ndim)), dtype=np.int64) - count * zero_point(layer, layer.weights)
+    folded: Int64s = -zero_point(layer, layer.ifm) * sums
     if layer.bias is None:
         return folded
     if layer.bias.data is None:

@@ -10,12 +10,12 @@ from byoc_hw.errors import PlanError
 from byoc_hw.garbage import seldom_collected
 from byoc_hw.graph import Graph, Layer
 from byoc_hw.objective import Objective
+from byoc_hw.plan.array.alike_layer import AlikeLayer
 from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.lanes.known_plan import known_plan
 from byoc_hw.plan.lanes.planner import NO_WISHES
 from byoc_hw.plan.library import library_plan
 from byoc_hw.plan.planned import PlannedRegion
-from byoc_hw.plan.search.alike import AlikeLayer
 from byoc_hw.plan.search.planner import best_layout, layer_by_layer, map_choices
 from byoc_hw.plan.search.single_layer import MOST_STEPS
 from byoc_hw.plan.stages import Layout, lay_out, written

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 import tvm
 from tvm import relay, tir
@@ -65,7 +66,8 @@ def compile_module(
     check_scales(mod["main"])
     mod, left_out = regrouped(_with_own_softmax(without_bodies(mod)), "c")
     mod, constants = without_constant_outputs(mod)
-    planner = _Planner(mod, mod_name, graphs, place, ends or Ends(), constants)
+    check = partial(check_functions, main=main)
+    planner = _Planner(mod, mod_name, graphs, place, ends or Ends(), constants, check)
     if not output_values(mod["main"].body):
         return CompiledHost(planner.finished(), *with_functions("", 0, mod_name, constants), 0)
     mod = with_numbered_ends(mod)
@@ -73,20 +75,16 @@ def compile_module(
         "aot", {"interface-api": "c", "unpacked-api": True, "workspace-byte-alignment": ALIGNMENT}
     )
 
-    def before_planning(lowered: tvm.IRModule) -> None:
-        check_functions(lowered, main)
-        planner.read(lowered)
-
     config = {
         "tir.add_lower_pass": [(3, LikeLLVM()), (3, MarkConstants())],
         "tir.disable_vectorize": True,  # C has no vector types
         "tir.usmp.enable": True,
-        "tir.usmp.custom_algorithm": "byoc_hw",
+        "tir.usmp.custom_algorithm": _ALGORITHM,
     }
     context = tvm.transform.PassContext(
-        opt_level=3, config=config, instruments=[_watch(before_planning)], disabled_pass=left_out
+        opt_level=3, config=config, instruments=[_BEFORE_PLANNING], disabled_pass=left_out
     )
-    with quiet(), planner.installed(), golden_semantics(), context:
+    with quiet(), planner.called(), golden_semantics(), context:
         library = relay.build(
             mod,
             target,
@@ -163,20 +161,9 @@ def quiet() -> Iterator[None]:
 # ---------------------------------------------------------------- memory planning
 
 
-def _watch(read: Callable[[tvm.IRModule], None]) -> object:
-    """A pass instrument that calls `read` with the module before memory planning."""
-
-    @pass_instrument
-    class Watch:
-        def run_before_pass(self, mod: tvm.IRModule, info: tvm.transform.PassInfo) -> None:
-            if info.name == "tir.transform.UnifiedStaticMemoryPlanner":
-                read(mod)
-
-    return Watch()
-
-
 class _Planner:
-    """The custom algorithm of TVM's memory planner, which runs inside `relay.build`."""
+    """The custom algorithm of TVM's memory planner, which runs inside `relay.build` of `mod`. `check` is called with
+    the host's functions before."""
 
     def __init__(
         self,
@@ -186,7 +173,9 @@ class _Planner:
         place: Placer,
         ends: Ends,
         constants: Sequence[ConstantOutput],
+        check: Callable[[tvm.IRModule], None],
     ) -> None:
+        self._check = check
         self.mod_name, self.graphs, self.place, self.ends = mod_name, graphs, place, ends
         self.inputs = [parameter.name_hint for parameter in mod["main"].params]
         self.outputs = output_names(mod["main"])
@@ -203,6 +192,7 @@ class _Planner:
 
     def read(self, mod: tvm.IRModule) -> None:
         """Read the calls of main while its buffers still have names."""
+        self._check(mod)
         program = read_program(mod, self.mod_name, self.graphs, len(self.inputs), self.outputs)
         # Where several outputs are one value, TVM writes only the first.
         copies = [CopyCall(program.outputs[first], program.outputs[index]) for index, first in self.repeats.items()]
@@ -215,15 +205,15 @@ class _Planner:
         self.program = _with_ends(with_constant_outputs(program, self.constants), self.inputs, self.ends)
 
     @contextmanager
-    def installed(self) -> Iterator[None]:
-        """Registers the algorithm under the name that TVM looks up, for the duration of one build."""
-        tvm.register_func("tir.usmp.algo.byoc_hw", self._algorithm, override=True)
+    def called(self) -> Iterator[None]:
+        """Makes this the planner that TVM calls, for the duration of one build."""
+        _called.append(self)
         try:
             yield
         finally:
-            tvm._ffi.registry.remove_global_func("tir.usmp.algo.byoc_hw")
+            _called.remove(self)
 
-    def _algorithm(self, infos: Sequence[BufferInfo], pressure: object) -> dict[BufferInfo, PoolAllocation]:
+    def offsets(self, infos: Sequence[BufferInfo], pressure: object) -> dict[BufferInfo, PoolAllocation]:
         assert self.program is not None
         self.program, workspaces = with_moments(self.program, infos, self.allocations, self.loops, ALIGNMENT)
         self.tvm_arena = tvm_arena(infos, pressure)
@@ -238,6 +228,31 @@ class _Planner:
         if not self.placed:
             self.place(self.program, ())
         return self.program
+
+
+_called: list[_Planner] = []
+"""The planner of the build that TVM is at, the last one. TVM never forgets what it was given to call, and so is given
+functions that refer to no build."""
+
+
+@pass_instrument
+class _BeforePlanning:
+    """Shows the planner the module before memory planning."""
+
+    def run_before_pass(self, mod: tvm.IRModule, info: tvm.transform.PassInfo) -> None:
+        if info.name == "tir.transform.UnifiedStaticMemoryPlanner":
+            _called[-1].read(mod)
+
+
+_BEFORE_PLANNING = _BeforePlanning()
+_ALGORITHM = "byoc_hw"
+
+
+def _offsets(infos: Sequence[BufferInfo], pressure: object) -> dict[BufferInfo, PoolAllocation]:
+    return _called[-1].offsets(infos, pressure)
+
+
+tvm.register_func(f"tir.usmp.algo.{_ALGORITHM}", _offsets, override=True)
 
 
 def _input(parameter: relay.Var) -> Buffer:

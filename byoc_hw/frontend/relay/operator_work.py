@@ -46,7 +46,7 @@ def multiplications(call: relay.Call) -> int:
         channels = _shape(call.args[0])[str(call.attrs.data_layout).index("C")]
         return prod(_shape(call.args[0])) * prod(_shape(call.args[1])) // max(channels, 1)
     if name in ("dense", "matmul", "batch_matmul"):
-        summed = -2 if getattr(call.attrs, "transpose_a", False) else -1
+        summed = -2 if name != "dense" and call.attrs.transpose_a else -1
         return prod(_shape(call)) * _shape(call.args[0])[summed]
     return 0
 

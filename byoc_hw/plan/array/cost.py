@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import lru_cache
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Layer, Weighted
@@ -11,6 +10,7 @@ from byoc_hw.integers import ceil_div
 from byoc_hw.plan.array.kinds import Product, Run, Window, geometry, job_cycles, product_cycles
 from byoc_hw.plan.array.transfers import Transfer
 from byoc_hw.plan.array.window import Extents, extents
+from byoc_hw.remembered import kept_in_first
 
 
 def copy_cycles(nbytes: int, rows: int, accelerator: Accelerator) -> int:
@@ -54,7 +54,7 @@ def dense_job_shapes(layer: Layer, ifm: Extents, ofm: Extents, accelerator: Acce
     return min(shapes, key=lambda one: job_cycles(layer, one[0], one[1], accelerator))
 
 
-@lru_cache(maxsize=4096)
+@kept_in_first
 def is_pointwise(layer: Layer) -> bool:
     """Whether a layer is a 1 x 1 convolution without stride and padding, whose pixels can be one row."""
     form = geometry(layer)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from math import prod
 
 from typing_extensions import assert_never
@@ -42,6 +41,7 @@ from byoc_hw.integers import ceil_div
 from byoc_hw.limits import MOST_PADDING, KernelPart, Limits
 from byoc_hw.plan.array.transfers import linear_chunks
 from byoc_hw.plan.array.window import Axis, Extents
+from byoc_hw.remembered import kept_in_first
 from byoc_hw.tensor import Pair
 
 PSUM_BYTES = 4
@@ -157,7 +157,7 @@ class Entire:
 Geometry = Window | Run | Product | CopiesOnly | Alias | Entire
 
 
-@lru_cache(maxsize=4096)
+@kept_in_first
 def geometry(layer: Layer) -> Geometry:
     """The form of a layer. Raises `PlanError` for a geometry that a tile cannot describe."""
     match layer:

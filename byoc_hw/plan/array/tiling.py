@@ -16,6 +16,7 @@ from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Layer, Weighted
 from byoc_hw.integers import ceil_div, largest_allowed, piece_sizes, round_up
 from byoc_hw.params.pack import PARAMS_BYTES
+from byoc_hw.plan.array.alike_layer import without_values
 from byoc_hw.plan.array.cost import copy_cycles, dense_job_cycles, is_pointwise, transfer_cycles
 from byoc_hw.plan.array.kinds import PSUM_BYTES, Geometry, Window, geometry, parts_of_kernel
 from byoc_hw.plan.array.packing import Packing, least_packed, tile_packing
@@ -23,6 +24,7 @@ from byoc_hw.plan.array.transfers import tile_pieces
 from byoc_hw.plan.array.weight_blocks import params_together, weights_bytes
 from byoc_hw.plan.array.window import Axis, Extent, Extents
 from byoc_hw.plan.choices import Tiling
+from byoc_hw.remembered import kept_in_first
 from byoc_hw.tensor import Pair
 
 
@@ -61,7 +63,7 @@ _DELAYS = 8
 """The part of the work beside that of the busier engine that counts: one of so many."""
 
 
-@lru_cache(maxsize=4096)
+@kept_in_first
 def tile_geometry(layer: Layer) -> Geometry:
     """The form of a layer as tiles cut it: the pixels of a pointwise layer are one row, so a tile ends anywhere."""
     form = geometry(layer)
@@ -129,7 +131,7 @@ class Tiler:
 
     @cached_property
     def _known(self) -> _Sizes:
-        return _sizes(self.layer, self.window, with_memories(self.accelerator, 1, 1))
+        return _sizes(without_values(self.layer), self.window, with_memories(self.accelerator, 1, 1))
 
     @cached_property
     def alignment(self) -> int:

@@ -15,6 +15,7 @@ from byoc_hw.graph import Layer, Weighted
 from byoc_hw.integers import ceil_div, piece_sizes, round_up
 from byoc_hw.limits import KernelPart
 from byoc_hw.params.pack import PARAMS_BYTES, packed_channel_bytes
+from byoc_hw.plan.array.alike_layer import without_values
 from byoc_hw.plan.array.cost import copy_cycles, flat, is_pointwise
 from byoc_hw.plan.array.kinds import (
     PSUM_BYTES,
@@ -46,7 +47,9 @@ def cut(layer: Layer, accelerator: Accelerator, share: int | None = None) -> Blo
     """
     if not isinstance(layer, Weighted):
         return None
-    return _cut(_Alike(layer, layer.kind, layer.weights.bits, geometry(layer), extents(layer.ofm)), accelerator, share)
+    bare = without_values(layer)
+    assert isinstance(bare, Weighted), "of the same kind"
+    return _cut(_Alike(bare, layer.kind, layer.weights.bits, geometry(layer), extents(layer.ofm)), accelerator, share)
 
 
 def cut_without_sums(layer: Layer, accelerator: Accelerator) -> Blocks | None:
@@ -63,7 +66,7 @@ def cut_without_sums(layer: Layer, accelerator: Accelerator) -> Blocks | None:
 
 @dataclass(frozen=True)
 class _Alike:
-    """A layer; of layers whose weights are cut alike any equals the others."""
+    """A layer without its values; of layers whose weights are cut alike any equals the others."""
 
     layer: Weighted = field(compare=False)
     kind: str

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
 from byoc_hw.integers import ceil_div
+from byoc_hw.remembered import kept_in_first
 from byoc_hw.tensor import Tensor
 
 Extents = tuple[int, int, int]
@@ -42,7 +42,7 @@ def box_within(
     return (first, column, channel), (step, along, inward)
 
 
-@lru_cache(maxsize=1 << 14)
+@kept_in_first
 def row_bytes(tensor: Tensor) -> int:
     """Bytes of one row of a tensor."""
     _, width, channels = extents(tensor)
@@ -77,7 +77,7 @@ class Place(NamedTuple):
         return first, min(ceil_div(stop - self.offset, self.row), self.height)
 
 
-@lru_cache(maxsize=1 << 14)
+@kept_in_first
 def dense_place(tensor: Tensor) -> Place:
     """The place of a tensor that has its bytes for itself."""
     row = row_bytes(tensor)

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import accumulate, product
 from math import prod
 from typing import TYPE_CHECKING
@@ -32,6 +31,7 @@ from byoc_hw.plan.array.window import Extents, extents
 from byoc_hw.plan.bound.seen import fewest_seen
 from byoc_hw.plan.bound.shares import Shares
 from byoc_hw.plan.bound.ways import Floats, Ints, able, cover, groups, packs, weight_bytes
+from byoc_hw.remembered import kept_in_first
 from byoc_hw.soc import Soc
 from byoc_hw.tensor import Tensor
 
@@ -78,7 +78,7 @@ class BoxCut:
         )
 
 
-@lru_cache(maxsize=1024)
+@kept_in_first
 def cuts_of(layer: Layer) -> tuple[BoxCut, ...]:
     """The ways to cut a layer; none where nothing is known of them, or the image is large."""
     form = geometry(layer)
@@ -115,7 +115,7 @@ def _cuts_of_run(layer: Layer, form: Run) -> tuple[BoxCut, ...]:
     return tuple(replace(cut, reads=range(0, prod(whole) + 1, cut.each)) for cut in cuts)
 
 
-@lru_cache(maxsize=4096)
+@kept_in_first
 def cycles_of_boxes(layer: Weighted, cut: BoxCut, one: Accelerator) -> tuple[float, ...]:
     """The least cycles of an array for so many rows, columns, channels or pixels, or more of them: of none to all."""
     each = np.full(cut.extent, np.inf)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 
-from byoc_hw.graph import Layer
+from byoc_hw.plan.array.alike_layer import layer_sizes
 from byoc_hw.plan.array.mapped import MappedGraph
 from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.choices import Group
-from byoc_hw.tensor import Tensor
 
 GroupForm = tuple[float, Group]
 """A form of a group, behind its estimated cycles."""
@@ -83,34 +82,3 @@ def _lies(storage: Storage, stop: int) -> Hashable:
     later = any(reader >= stop for reader in storage.readers)
     strides = tuple(None if one is None else (one.strides or True) for one in arguments)
     return storage.local_bytes, storage.extents, storage.swapped, storage.packing, storage.constant, strides, later
-
-
-@dataclass(frozen=True)
-class AlikeLayer:
-    """A layer; those of the same sizes are equal."""
-
-    layer: Layer = field(compare=False)
-    sizes: Hashable
-
-    @classmethod
-    def of(cls, layer: Layer) -> AlikeLayer:
-        """The layer with its sizes."""
-        return cls(layer, layer_sizes(layer))
-
-
-def layer_sizes(layer: Layer) -> Hashable:
-    """A layer without its names and values: what its jobs and copies depend on."""
-    inputs = layer.inputs
-    same = tuple(map(inputs.index, inputs)) if len(inputs) > 1 else ()  # a tensor that is read twice is there once
-    return (type(layer), same, *(_plain(getattr(layer, one.name)) for one in fields(layer) if one.name not in _ANY))
-
-
-_ANY = ("name", "source", "axes_of_model", "act_min", "act_max")
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, Tensor):
-        return value.shape, value.dtype, value.bits, value.data is None
-    if isinstance(value, tuple):
-        return tuple(map(_plain, value))
-    return value if isinstance(value, int | str | bool) else None

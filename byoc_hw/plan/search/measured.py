@@ -16,6 +16,7 @@ from math import inf
 
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer
+from byoc_hw.plan.array.alike_layer import layer_sizes
 from byoc_hw.plan.array.cost import best_cycles
 from byoc_hw.plan.array.mapped import MappedGraph
 from byoc_hw.plan.array.packing import worth_packing_tiles
@@ -24,7 +25,7 @@ from byoc_hw.plan.array.window import extents
 from byoc_hw.plan.bound.latency import reads_all
 from byoc_hw.plan.bound.ways import least_alone
 from byoc_hw.plan.choices import PIECES, Blocks, Choices, Group
-from byoc_hw.plan.search.alike import Known, layer_sizes
+from byoc_hw.plan.search.alike import Known
 from byoc_hw.plan.search.grouping import Grouping
 from byoc_hw.plan.stages import cycles_of_groups
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from math import floor, inf, prod
 from operator import add
 
@@ -41,6 +41,7 @@ from byoc_hw.plan.work.patch_boxes import (
     runs_of_channels,
     weight_run,
 )
+from byoc_hw.remembered import kept_in_first
 from byoc_hw.tensor import Tensor
 
 _CUTS = (2, 3, 4, 6, 8, 12)
@@ -170,7 +171,7 @@ class _Shared:
     blocks: dict[WeightRun, LocalBlocks] = field(default_factory=dict)
 
 
-@lru_cache(maxsize=8)
+@kept_in_first
 def _shared(estimates: Estimates) -> _Shared:
     """What all groups of a mapped region have in common."""
     return _Shared()

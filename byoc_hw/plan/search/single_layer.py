@@ -13,12 +13,12 @@ from byoc_hw.accelerator import Accelerator, TuningSpace
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer
 from byoc_hw.integers import ceil_div, even_size, largest_allowed, round_up
+from byoc_hw.plan.array.alike_layer import AlikeLayer
 from byoc_hw.plan.array.kinds import Alias, CopiesOnly, Entire, Product, Run, Window, geometry, parts_of_kernel
 from byoc_hw.plan.array.packing import least_packed, worth_packing_tiles
 from byoc_hw.plan.array.tiling import Tiler, TilingCost, tile_geometry
 from byoc_hw.plan.array.transfers import Transfer, linear_chunks, tile_transfers
 from byoc_hw.plan.choices import Tiling
-from byoc_hw.plan.search.alike import AlikeLayer
 from byoc_hw.plan.steps import ACTIVATIONS, SCRATCH, Address, Copy
 from byoc_hw.plan.work.ops import misalignment, padded_end
 from byoc_hw.plan.work.tiles import Tile, tiles

@@ -11,10 +11,10 @@ from typing import NamedTuple
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Graph, Layer
+from byoc_hw.plan.array.alike_layer import layer_sizes
 from byoc_hw.plan.array.mapped import MappedGraph, map_graph
 from byoc_hw.plan.bound.prices import known_bound
 from byoc_hw.plan.choices import Blocks, Choices, Group
-from byoc_hw.plan.search.alike import layer_sizes
 from byoc_hw.plan.search.measured import least_by_itself
 from byoc_hw.plan.search.planner import map_choices
 from byoc_hw.plan.stages import Layout, lay_out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from math import inf
 
 from byoc_hw.accelerator import Accelerator
@@ -48,7 +49,7 @@ def known_layout(graph: Graph, accelerator: Accelerator) -> Layout:
     else:
         found = own_layout(graph, accelerator)
         _choices.keep(key, found.choices)
-    return _layouts.keep(key, found)
+    return _layouts.keep(key, replace(found, mapped=replace(found.mapped)))  # without what its search shared
 
 
 def own_layout(graph: Graph, accelerator: Accelerator) -> Layout:

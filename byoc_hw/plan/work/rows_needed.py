@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import NamedTuple
 
 from byoc_hw.graph import Layer
@@ -19,6 +18,7 @@ from byoc_hw.plan.array.packing import PackedReads, operands
 from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.array.transfers import linear_chunks
 from byoc_hw.plan.array.window import Place, extents
+from byoc_hw.remembered import kept_in_first
 from byoc_hw.tensor import Tensor
 
 Span = tuple[int, int]
@@ -39,7 +39,7 @@ class Stripe(NamedTuple):
         return start if start < first else first, stop if stop > end else end
 
 
-@lru_cache(maxsize=1 << 16)
+@kept_in_first
 def rows_read(layer: Layer, rows: Span, operand: int = 0) -> Span:
     """The rows of an input that a layer reads for some of its output rows."""
     form = geometry(layer)
