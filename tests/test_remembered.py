@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from relay_samples import Conv, module, variable
+from tvm.runtime import PackedFunc
 
 import byoc_hw
 from byoc_hw.graph import Graph
@@ -86,3 +87,14 @@ def test_nothing_refers_to_a_model_that_was_compiled_before_the_last_ones(hardwa
     weights = [one.shape for one in alive if isinstance(one, Tensor) and one.data is not None and any(one.data.strides)]
     assert {shape[-1] for shape in graphs} == {14}
     assert {shape[0] for shape in weights if len(shape) == 4 and shape[-1] == 11} == {14}
+
+
+def test_compiling_once_more_gives_tvm_nothing_more_to_keep():
+    """TVM never forgets what it is given to call."""
+    image = variable((1, 6, 6, 11))
+    mod, counts = module(Conv(6, 6, 11, 13).expr(image), image), []
+    for _ in range(3):
+        byoc_hw.build(byoc_hw.partition_for_hwlib(mod))
+        gc.collect()
+        counts.append(sum(isinstance(one, PackedFunc) for one in gc.get_objects()))
+    assert counts[1] == counts[2]

@@ -6,7 +6,9 @@ then returns an empty source. In a plain `relay.build` the codegen lowers the re
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
 
 import tvm
 from tvm import relay
@@ -29,18 +31,24 @@ def register(compiler: str, backend: Backend) -> None:
         _check_free(compiler)
         _ours.add(compiler)
     register_table(compiler, backend.why_no_plan)
-    hooks = {
-        f"relay.ext.{compiler}": partial(_generate, compiler, backend),
-        f"relay.ext.{compiler}.optimize": partial(optimize, compiler=compiler, why_no_plan=backend.why_no_plan),
-        # Constants are part of the generated C: without this TVM would keep a second copy.
-        f"relay.ext.{compiler}.constant_updater": _no_constants,
-    }
-    for name, hook in hooks.items():
-        tvm.register_func(name, hook, override=True)
+    for name, hook in _hooks(compiler, backend).items():
+        tvm.register_func(f"relay.ext.{compiler}{name}", hook, override=True)
 
 
 _ours: set[str] = set()
 """The compiler names that are registered."""
+
+
+@cache  # TVM never forgets what it is given to call
+def _hooks(compiler: str, backend: Backend) -> dict[str, Callable[..., Any]]:
+    """What TVM calls by a compiler name, by what stands behind `relay.ext.<name>`."""
+    hooks = {
+        "": partial(_generate, compiler, backend),
+        ".optimize": partial(optimize, compiler=compiler, why_no_plan=backend.why_no_plan),
+        # Constants are part of the generated C: without this TVM would keep a second copy.
+        ".constant_updater": _no_constants,
+    }
+    return {name: tvm.runtime.convert(hook) for name, hook in hooks.items()}
 
 
 def _check_free(compiler: str) -> None:

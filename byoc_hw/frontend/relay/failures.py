@@ -45,26 +45,33 @@ def tvm_errors() -> Iterator[None]:
 @contextmanager
 def _collected() -> Iterator[list[tuple[str, str]]]:
     """The diagnostics of errors that TVM emits meanwhile, in order: operator, or "", and message."""
-    found: list[tuple[str, str]] = []
-
-    def render(context: diagnostics.DiagnosticContext) -> None:
-        for diagnostic in context.diagnostics:
-            if int(diagnostic.level) <= diagnostics.DiagnosticLevel.ERROR:
-                names = source_names(diagnostic.span)
-                found.append((", ".join(names), _one_line(str(diagnostic.message))))
-
     former = tvm.get_global_func(_RENDERER, allow_missing=True)
-    diagnostics.override_renderer(render)
+    tvm.register_func(_RENDERER, _GIVES_RENDERER, override=True)
+    _collecting.append([])
     try:
-        yield found
+        yield _collecting[-1]
     finally:
+        _collecting.pop()
         if former is None:
             diagnostics.override_renderer(None)
         else:
             tvm.register_func(_RENDERER, former, override=True)
 
 
+_collecting: list[list[tuple[str, str]]] = []
+"""What each call of TVM's compiler that is under way has collected: the last one is the one that TVM is at."""
+
+
+def _render(context: diagnostics.DiagnosticContext) -> None:
+    for diagnostic in context.diagnostics:
+        if int(diagnostic.level) <= diagnostics.DiagnosticLevel.ERROR:
+            names = source_names(diagnostic.span)
+            _collecting[-1].append((", ".join(names), _one_line(str(diagnostic.message))))
+
+
 _RENDERER = "diagnostics.OverrideRenderer"
+_OUR_RENDERER = diagnostics.DiagnosticRenderer(_render)
+_GIVES_RENDERER = tvm.runtime.convert(lambda: _OUR_RENDERER)  # once: TVM never forgets what it is given to call
 
 
 def _reason(error: Exception) -> str:
