@@ -82,11 +82,15 @@ def lay_out(
     return _placed(mapped, choices, work, flash, exact)
 
 
+_MANY = 8000
+"""The copies and jobs of a plan beyond which groups are apart: together they take longer to order, and more cycles."""
+
+
 def laid_out_both_ways(mapped: MappedGraph, choices: Choices) -> Iterator[Layout]:
-    """Choices carried out with all groups placed and ordered together, where they fit so, and with groups apart.
-    Raises `PlanError` where they cannot be carried out."""
+    """Choices carried out with all groups placed and ordered together, where they fit so and are not many copies and
+    jobs, and with groups apart. Raises `PlanError` where they cannot be carried out."""
     work, flash = region_work(mapped, choices)  # the same for both
-    for one in (replace(choices, apart=False), replace(choices, apart=True)):
+    for one in [replace(choices, apart=each) for each in (False, True) if each or len(work.ops) <= _MANY]:
         with suppress(PlanError):
             yield _placed(mapped, one, work, flash, exact=False)
 
