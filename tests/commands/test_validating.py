@@ -6,24 +6,16 @@ import json
 
 import numpy as np
 import pytest
+from command_samples import MODEL
 from riscv32_tools import needs_riscv32
 
 import byoc_hw
 from byoc_hw import __main__ as cli
 from byoc_hw.commands.arrays import given_samples
-from byoc_hw.demo import heldout, model_path
+from byoc_hw.demo import heldout
 from byoc_hw.errors import InvalidInput
 from byoc_hw.run.new_hal import new_hal
 from byoc_hw.run.real_values import Interface
-
-MODEL = str(model_path())
-
-
-@pytest.fixture(scope="module")
-def project(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("validate") / "digits"
-    assert cli.main(["build", MODEL, "--output-dir", str(directory)]) == 0
-    return directory
 
 
 def validate(*options):
@@ -32,9 +24,9 @@ def validate(*options):
 
 @pytest.mark.slow
 @pytest.mark.needs_relay
-def test_every_layer_of_several_inferences_is_exact(project, tmp_path, capsys):
+def test_every_layer_of_several_inferences_is_exact(built, tmp_path, capsys):
     np.save(tmp_path / "images.npy", heldout().images[:3])
-    assert validate("--project", project, "--samples", tmp_path / "images.npy") == 0
+    assert validate("--project", built, "--samples", tmp_path / "images.npy") == 0
     headline, _, *rows = capsys.readouterr().out.splitlines()
     assert headline == "equal: 14 layers and outputs in 3 inferences"
     assert len(rows) == 14
@@ -43,14 +35,14 @@ def test_every_layer_of_several_inferences_is_exact(project, tmp_path, capsys):
 
 @pytest.mark.slow
 @pytest.mark.needs_relay
-def test_another_arithmetic_differs_and_the_exit_code_says_so(project, capsys):
-    assert validate("--project", project, "--random", 0, "--reference", "tflite", "--json") == 1
+def test_another_arithmetic_differs_and_the_exit_code_says_so(built, capsys):
+    assert validate("--project", built, "--random", 0, "--reference", "tflite", "--json") == 1
     out, error = capsys.readouterr()
     plain = json.loads(out)
     assert plain["comparisons"][0]["largest"] == 1
     assert 0.99 < plain["comparisons"][0]["cosine"] < 1
     assert error == "byoc_hw: error: digits_int8 on host: 14 of 14 layers and outputs in 1 inferences differ\n"
-    assert validate("--project", project, "--random", 0, "--reference", "tflite", "--tolerance", 300, "--csv") == 0
+    assert validate("--project", built, "--random", 0, "--reference", "tflite", "--tolerance", 300, "--csv") == 0
     assert len(list(csv.DictReader(io.StringIO(capsys.readouterr().out)))) == 14
 
 
@@ -63,16 +55,16 @@ def test_tflite_numerics_are_compared_with_tflite(capsys):
 @needs_riscv32
 @pytest.mark.slow
 @pytest.mark.needs_relay
-def test_on_riscv32(project, capsys):
-    assert validate("--project", project, "--random", 0, "--on", "riscv32") == 0
+def test_on_riscv32(built, capsys):
+    assert validate("--project", built, "--random", 0, "--on", "riscv32") == 0
     assert "exact" in capsys.readouterr().out
 
 
 @pytest.mark.slow
 @pytest.mark.needs_relay
-def test_on_a_hal_of_ones_own(project, tmp_path, capsys):
+def test_on_a_hal_of_ones_own(built, tmp_path, capsys):
     new_hal(tmp_path / "hal")
-    assert validate("--project", project, "--random", 0, "--hal", tmp_path / "hal") == 0
+    assert validate("--project", built, "--random", 0, "--hal", tmp_path / "hal") == 0
     assert "equal: 14 layers" in capsys.readouterr().out
 
 
