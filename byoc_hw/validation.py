@@ -234,13 +234,13 @@ def validate(
     inferences = [inputs] if isinstance(inputs, np.ndarray | Mapping) else list(inputs)
     if not inferences:
         raise InvalidInput("inputs are of at least one inference: got none")
-    answers = _reference(reference)
+    answers, called = _reference(reference, project)
     results = project.run_batch(inferences, on, trace=True, timeout=timeout, toolchain=toolchain)
     found: dict[str, Difference] = {}
     compared: dict[str, _Sums] = {}
     for number, (arrays, result) in enumerate(zip(inferences, results, strict=True)):
         outputs = answers.run([arrays] if isinstance(arrays, np.ndarray) else arrays)
-        for what, here, there in _pairs(project, result, outputs, answers.layers()):
+        for what, here, there in _pairs(project, result, outputs, answers.layers(), called):
             compared.setdefault(what.name, _Sums(what)).add(here, there)
             _note(found, replace(what, inference=number), here, there, tolerance)
     layers = [layer["name"] for layer in project.layers if layer["region"]]
@@ -251,28 +251,33 @@ def validate(
     return Validation(len(inferences), tuple(compared), unseen, differing, marked, comparisons)
 
 
-def _reference(reference: object) -> LayerReference:
+def _reference(reference: object, project: Project) -> tuple[LayerReference, str]:
+    """What gives the values to compare with, and what the project's model is called there."""
     if isinstance(reference, str | Path):
-        return TfliteReference(reference)
+        return TfliteReference(reference), project.mod_name
     if hasattr(reference, "run") and hasattr(reference, "layers"):
-        return reference
-    if front_end().partitioned(reference) is None:
+        return reference, project.mod_name
+    known = front_end().partitioned(reference)
+    if known is None:
         raise InvalidInput("reference is a module that partition_for_hwlib made, a .tflite file or an object with run")
-    return front_end().reference(reference)
+    return front_end().reference(reference), known.mod_name
 
 
 def _pairs(
-    project: Project, result: Result, expected: Sequence[Array], layers: Mapping[str, Array]
+    project: Project, result: Result, expected: Sequence[Array], layers: Mapping[str, Array], called: str
 ) -> Iterator[tuple[Difference, Array, Array]]:
-    """Values of the project and of the reference: the layers in order, then the outputs.
+    """Values of the project and of the reference: the layers in order, then the outputs. `called` is the name of the
+    reference's model.
 
     Values that the project does not compute, as nobody reads them, are those of the reference.
     """
+    own, theirs = (f"tvmgen_{name}_" for name in (project.mod_name, called))
     trace, outputs = result.trace or {}, result.outputs
     owners = {name: layer["id"] for layer in project.layers for name in _names(layer)}  # of several, the last
     for layer in project.layers:
         name = layer["name"]
-        keys = [f"{layer['region']}:{name}", *(key for key in _names(layer) if owners[key] == layer["id"])]
+        region = theirs + str(layer["region"]).removeprefix(own)
+        keys = [f"{region}:{name}", *(key for key in _names(layer) if owners[key] == layer["id"])]
         there = next((layers[key] for key in keys if key in layers), None)
         if layer["region"] is None or there is None or layer["id"] not in trace:
             continue

@@ -76,6 +76,15 @@ def test_equal_to_tvm_layer_by_layer(chain):
     assert repr(validation).startswith(f"<Validation equal: {len(validation.compared)} layers and outputs in 3 ")
 
 
+def test_a_project_of_another_name_is_compared_layer_by_layer(chain):
+    mod, project = chain
+    x = variable((1, 8, 8, 4))
+    other = byoc_hw.partition_for_hwlib(module(Pool().expr(Conv().expr(x)), x), mod_name="other")
+    same, found = byoc_hw.validate(project, images(), mod), byoc_hw.validate(project, images(), other)
+    assert not found.unseen
+    assert found == same
+
+
 def test_one_array_is_one_inference(chain):
     mod, project = chain
     assert byoc_hw.validate(project, images()[0], reference=mod).inferences == 1
