@@ -41,7 +41,7 @@ def test_another_arithmetic_differs_and_the_exit_code_says_so(built, capsys):
     plain = json.loads(out)
     assert plain["comparisons"][0]["largest"] == 1
     assert 0.99 < plain["comparisons"][0]["cosine"] < 1
-    assert error == "byoc_hw: error: digits_int8 on host: 14 of 14 layers and outputs in 1 inferences differ\n"
+    assert error == "byoc_hw: error: digits on host: 14 of 14 layers and outputs in 1 inferences differ\n"
     assert validate("--project", built, "--random", 0, "--reference", "tflite", "--tolerance", 300, "--csv") == 0
     assert len(list(csv.DictReader(io.StringIO(capsys.readouterr().out)))) == 14
 
