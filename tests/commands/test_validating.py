@@ -83,6 +83,13 @@ def test_refuses_with_the_rule(options, message, capsys):
     assert message in capsys.readouterr().err
 
 
+def test_a_project_for_another_accelerator_is_refused(built, capsys):
+    """Its regions may have other names, and other layers."""
+    assert validate("--project", built, "--random", 0, "--accelerator", "DIANA_DIGITAL") == 2
+    rule = "--accelerator is what the project was built for, REFERENCE: got DIANA_DIGITAL"
+    assert rule in capsys.readouterr().err
+
+
 X, Y = Interface("x", "int8", (1, 4), 4), Interface("y", "float32", (2, 3), 24)
 
 
