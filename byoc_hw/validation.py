@@ -7,6 +7,7 @@ import io
 import json
 import math
 import struct
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -267,18 +268,19 @@ def _pairs(
     project: Project, result: Result, expected: Sequence[Array], layers: Mapping[str, Array], called: str
 ) -> Iterator[tuple[Difference, Array, Array]]:
     """Values of the project and of the reference: the layers in order, then the outputs. `called` is the name of the
-    reference's model.
+    reference's model, of which layers may be in other regions: `build` places layers, also on the host.
 
     Values that the project does not compute, as nobody reads them, are those of the reference.
     """
     own, theirs = (f"tvmgen_{name}_" for name in (project.mod_name, called))
+    found = {**_by_name(layers, theirs), **layers}
     trace, outputs = result.trace or {}, result.outputs
     owners = {name: layer["id"] for layer in project.layers for name in _names(layer)}  # of several, the last
     for layer in project.layers:
         name = layer["name"]
         region = theirs + str(layer["region"]).removeprefix(own)
         keys = [f"{region}:{name}", *(key for key in _names(layer) if owners[key] == layer["id"])]
-        there = next((layers[key] for key in keys if key in layers), None)
+        there = next((found[key] for key in keys if key in found), None)
         if layer["region"] is None or there is None or layer["id"] not in trace:
             continue
         data = trace[layer["id"]]
@@ -301,6 +303,13 @@ def _pairs(
         if here.shape != there.shape:
             raise InvalidInput(f"output {index}: the reference has shape {there.shape}: the project {here.shape}")
         yield _nothing(f"output {index}", None, "output"), here, there
+
+
+def _by_name(layers: Mapping[str, Array], prefix: str) -> dict[str, Array]:
+    """The values of the layers of regions by their names alone, but for names that several have."""
+    names = {key: key.partition(":")[2] for key in layers if key.startswith(prefix)}
+    count = Counter(names.values())
+    return {name: layers[key] for key, name in names.items() if count[name] == 1}
 
 
 def _names(layer: Mapping[str, Any]) -> tuple[str, ...]:

@@ -85,6 +85,19 @@ def test_a_project_of_another_name_is_compared_layer_by_layer(chain):
     assert found == same
 
 
+def test_layers_of_other_regions_are_compared(chain):
+    """What is placed on the host cuts a region in two."""
+    x = variable((1, 8, 8, 4))
+    last = Conv(channels=4, height=8, width=8)
+    y = last.expr(Pool().expr(Conv(filters=4).expr(x)))
+    mod = byoc_hw.partition_for_hwlib(module(y, x))
+    project = byoc_hw.build(mod, place={"pool2d": "host"})
+    found = byoc_hw.validate(project, images(), mod)
+    assert len({layer["region"] for layer in project.layers}) == 3  # two regions and the host
+    assert (len(found.compared), found.unseen) == (3, ())
+    assert found.ok
+
+
 def test_one_array_is_one_inference(chain):
     mod, project = chain
     assert byoc_hw.validate(project, images()[0], reference=mod).inferences == 1

@@ -8,14 +8,7 @@ from pathlib import Path
 import byoc_hw
 from byoc_hw.arguments import check_whole
 from byoc_hw.commands.arrays import given_samples, random_samples
-from byoc_hw.commands.options import (
-    Commands,
-    accelerator_of_options,
-    add_accelerator,
-    add_command,
-    add_model,
-    partitioned_model,
-)
+from byoc_hw.commands.options import Commands, add_accelerator, add_command, add_model, partitioned_model
 from byoc_hw.errors import InvalidInput, RunError
 from byoc_hw.project import RUNNERS
 from byoc_hw.run.toolchain import DEFAULT_CFLAGS
@@ -63,12 +56,8 @@ def _validate(options: argparse.Namespace) -> None:
     if wanted == "tflite" and not tflite:
         raise InvalidInput(f"--reference tflite is for a .tflite file: got {options.model.name}")
     toolchain = byoc_hw.Toolchain(cc=options.cc, cflags=options.cflags, hal=options.hal)
-    known = None if options.project is None else byoc_hw.Project(options.project)
-    if known is not None and wanted == "tvm" and known.report.accelerator != accelerator_of_options(options).label:
-        rule = f"--accelerator is what the project was built for, {known.report.accelerator}"
-        raise InvalidInput(f"{rule}: got {options.accelerator}")
     mod = partitioned_model(options)
-    project = byoc_hw.build(mod) if known is None else known
+    project = byoc_hw.build(mod) if options.project is None else byoc_hw.Project(options.project)
     if options.samples is None:
         samples = random_samples(project.inputs, options.random, options.count)
     else:
