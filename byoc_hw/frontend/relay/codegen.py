@@ -16,6 +16,7 @@ from tvm.relay.op.contrib.register import get_pattern_table
 
 from byoc_hw.errors import InvalidInput
 from byoc_hw.frontend.accelerators import by_digest, by_name
+from byoc_hw.frontend.relay.for_good import for_good
 from byoc_hw.frontend.relay.lower import lower_region
 from byoc_hw.frontend.relay.optimize import optimize
 from byoc_hw.frontend.relay.record import ACCELERATOR_ATTRIBUTE, PLANNED_ATTRIBUTE, numerics_of
@@ -39,7 +40,7 @@ _ours: set[str] = set()
 """The compiler names that are registered."""
 
 
-@cache  # TVM never forgets what it is given to call
+@cache  # TVM never forgets them
 def _hooks(compiler: str, backend: Backend) -> dict[str, Callable[..., Any]]:
     """What TVM calls by a compiler name, by what stands behind `relay.ext.<name>`."""
     hooks = {
@@ -48,7 +49,7 @@ def _hooks(compiler: str, backend: Backend) -> dict[str, Callable[..., Any]]:
         # Constants are part of the generated C: without this TVM would keep a second copy.
         ".constant_updater": _no_constants,
     }
-    return {name: tvm.runtime.convert(hook) for name, hook in hooks.items()}
+    return for_good(f"hooks.{compiler}", {name: tvm.runtime.convert(hook) for name, hook in hooks.items()})
 
 
 def _check_free(compiler: str) -> None:

@@ -14,6 +14,7 @@ import tvm
 from tvm.ir import diagnostics
 
 from byoc_hw.errors import ByocHwError, Unsupported
+from byoc_hw.frontend.relay.for_good import for_good
 from byoc_hw.frontend.relay.sources import source_names
 
 
@@ -70,8 +71,8 @@ def _render(context: diagnostics.DiagnosticContext) -> None:
 
 
 _RENDERER = "diagnostics.OverrideRenderer"
-_OUR_RENDERER = diagnostics.DiagnosticRenderer(_render)
-_GIVES_RENDERER = tvm.runtime.convert(lambda: _OUR_RENDERER)  # once: TVM never forgets what it is given to call
+_OUR_RENDERER = for_good("renderer", diagnostics.DiagnosticRenderer(_render))
+_GIVES_RENDERER = for_good("gives_renderer", tvm.runtime.convert(lambda: _OUR_RENDERER))
 
 
 def _reason(error: Exception) -> str:

@@ -22,6 +22,7 @@ from tvm.tir.usmp.utils import BufferInfo, PoolAllocation
 
 from byoc_hw.errors import InvalidInput, Unsupported
 from byoc_hw.frontend.model_ends import End, Ends
+from byoc_hw.frontend.relay.for_good import for_good
 from byoc_hw.frontend.relay.host_check import check_functions, check_scales, check_source
 from byoc_hw.frontend.relay.host_constants import MarkConstants, with_constants
 from byoc_hw.frontend.relay.host_functions import LikeLLVM
@@ -231,8 +232,7 @@ class _Planner:
 
 
 _called: list[_Planner] = []
-"""The planner of the build that TVM is at, the last one. TVM never forgets what it was given to call, and so is given
-functions that refer to no build."""
+"""The planner of the build that TVM is at, the last one: what TVM is given to call refers to no build."""
 
 
 @pass_instrument
@@ -244,7 +244,7 @@ class _BeforePlanning:
             _called[-1].read(mod)
 
 
-_BEFORE_PLANNING = _BeforePlanning()
+_BEFORE_PLANNING = for_good("before_planning", _BeforePlanning())
 _ALGORITHM = "byoc_hw"
 
 
