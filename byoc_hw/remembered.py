@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable
 from functools import wraps
-from typing import Concatenate, Generic, ParamSpec, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 _Value = TypeVar("_Value")
 _Owner = TypeVar("_Owner")
@@ -40,6 +40,13 @@ class Remembered(Generic[_Value]):
         return value
 
 
+class _Kept(dict[Hashable, Any]):
+    """What a function has found out, by its other arguments. A copy of the object that it is kept in has nothing."""
+
+    def __reduce__(self) -> tuple[type[_Kept], tuple[()]]:
+        return _Kept, ()
+
+
 def kept_in_first(
     function: Callable[Concatenate[_Owner, _Others], _Value],
 ) -> Callable[Concatenate[_Owner, _Others], _Value]:
@@ -52,7 +59,7 @@ def kept_in_first(
         try:
             found = owner.__dict__[name]
         except KeyError:
-            found = owner.__dict__.setdefault(name, {})
+            found = owner.__dict__.setdefault(name, _Kept())
         try:
             value: _Value = found[others]
         except KeyError:

@@ -1,6 +1,8 @@
 """What a program has worked out is remembered for a while, and models are forgotten."""
 
+import copy
 import gc
+import pickle
 from dataclasses import replace
 
 import pytest
@@ -56,6 +58,21 @@ def test_functions_keep_apart_what_they_find():
 
     one = Owner()
     assert (first(one), second(one), first(one)) == ("first", "second", "first")
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
+def test_a_copy_has_nothing_of_what_is_kept(copied):
+    calls = []
+
+    @kept_in_first
+    def called(owner, *others):
+        calls.append(others)
+        return len(calls)
+
+    one = Owner()
+    called(one, lambda: "what cannot be pickled")
+    assert called(copied(one)) == 2
+    assert called(copied(one)) == 3
 
 
 def test_an_error_is_not_kept():
