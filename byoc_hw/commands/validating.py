@@ -31,7 +31,7 @@ def add_validating(commands: Commands) -> None:
     inputs.add_argument("--random", type=int, metavar="SEED", help="random inputs")
     validate.add_argument("--count", type=int, default=1, help="inferences with random inputs (%(default)s)")
     add_accelerator(validate, validate)
-    text = "a project of the model that build made for the same options (a new one)"
+    text = "a project of the model that build made with the same --numerics (a new one)"
     validate.add_argument("--project", type=Path, metavar="DIR", help=text)
     text = "whose results: TVM's, or TFLite's reference kernels' (that of --numerics)"
     validate.add_argument("--reference", choices=_REFERENCES, help=text)
