@@ -56,8 +56,13 @@ def _validate(options: argparse.Namespace) -> None:
     if wanted == "tflite" and not tflite:
         raise InvalidInput(f"--reference tflite is for a .tflite file: got {options.model.name}")
     toolchain = byoc_hw.Toolchain(cc=options.cc, cflags=options.cflags, hal=options.hal)
+    known = None if options.project is None else byoc_hw.Project(options.project)
+    own = None if known is None else known.report.numerics  # None: all of it runs on the host
+    if own not in (None, options.numerics) and options.reference is None:
+        rule = f"--numerics is that of the project, {own}, unless --reference says whose results"
+        raise InvalidInput(f"{rule}: got {options.numerics}")
     mod = partitioned_model(options)
-    project = byoc_hw.build(mod) if options.project is None else byoc_hw.Project(options.project)
+    project = byoc_hw.build(mod) if known is None else known
     if options.samples is None:
         samples = random_samples(project.inputs, options.random, options.count)
     else:

@@ -83,6 +83,12 @@ def test_refuses_with_the_rule(options, message, capsys):
     assert message in capsys.readouterr().err
 
 
+def test_a_project_of_another_arithmetic_is_refused(built, capsys):
+    assert validate("--project", built, "--random", 0, "--numerics", "tflite") == 2
+    rule = "--numerics is that of the project, relay, unless --reference says whose results: got tflite"
+    assert rule in capsys.readouterr().err
+
+
 @pytest.mark.slow
 @pytest.mark.needs_relay
 def test_a_project_for_another_accelerator_is_compared_layer_by_layer(built, capsys):
