@@ -412,7 +412,7 @@ def _plans(
     known = {name: tuning.region(graph) for name, graph in graphs.items()}
     tuned = {name: found for name, found in known.items() if found is not None}
     if not tuned:
-        why = "so it is of another model, or place or an objective has sent layers of them to the host"
+        why = "so it is of another model, or numerics, deny, place or an objective makes other regions of it"
         raise InvalidInput(f"a tuning names regions of the model: it has none of them, {why}")
     return _Plans({name: _plan(graph, accelerator, tuned.get(name)) for name, graph in graphs.items()}, tuned)
 

@@ -153,7 +153,7 @@ def test_another_accelerator_is_named_with_what_differs(tuning):
 
 
 def test_another_model_is_an_error_and_nothing_is_written(tuning, tmp_path):
-    with pytest.raises(InvalidInput, match="it has none of them, so it is of another model, or place or an objective"):
+    with pytest.raises(InvalidInput, match="it has none of them, so it is of another model, or numerics, deny, place"):
         byoc_hw.build(partitioned(network(height=18)), tuning=tuning, output_dir=tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
