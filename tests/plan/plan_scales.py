@@ -21,7 +21,8 @@ def scale_of(tensor):
 
 
 def fixed_point(ratio):
-    """Multiplier, left and right of a ratio: its first 31 bits, rounded, and a power of two."""
+    """Multiplier, left and right of a ratio: its first 31 bits, rounded, and a power of two; nothing of one for which
+    right would be more than 62, the most that the header has."""
     exponent = 0
     while Fraction(ratio) >= Fraction(2) ** exponent:
         exponent += 1
@@ -30,7 +31,8 @@ def fixed_point(ratio):
     multiplier = int(Fraction(ratio) * Fraction(2) ** (31 - exponent) + Fraction(1, 2))
     if multiplier == 2**31:
         multiplier, exponent = 2**30, exponent + 1
-    return multiplier, max(exponent, 0), 31 + max(-exponent, 0)
+    right = 31 + max(-exponent, 0)
+    return (multiplier, max(exponent, 0), right) if right <= 62 else (0, 0, 31)
 
 
 def add_scales(layer):
