@@ -129,6 +129,11 @@ def dividing_constants(dividend, divisor):
     return unary(lambda x: relay.add(x, quotient), (2,), "int32")
 
 
+def normalized(groups):
+    scale, shift = (const([1.0] * 4, "float32") for _ in range(2))
+    return unary(lambda x: relay.nn.group_norm(x, scale, shift, groups), (1, 4, 6, 6), "float32")
+
+
 def untyped():
     x = relay.var("x")
     return of(relay.nn.relu(x), x)
@@ -140,6 +145,7 @@ ILL_TYPED = {
     "axis": (lambda: of_axis(), "qnn.requantize: types of the model agree: axis 9 is out of range"),
     "stride of zero": (lambda: unary(lambda x: relay.nn.max_pool2d(x, strides=(0, 0)), (1, 1, 4, 4)), "Divide by zero"),
     "softmax of a scalar": (lambda: unary(relay.nn.softmax, ()), "nn.softmax_1: types of the model agree: Wrong axis"),
+    "no groups": (lambda: normalized(0), r"nn.group_norm \(nn.group_norm_1\): num_groups is at least 1: got 0"),
     # TVM folds constants: these two would end the process.
     "division by a constant 0": (
         dividing_by_zero,

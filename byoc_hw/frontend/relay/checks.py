@@ -267,11 +267,13 @@ def module_of(call: relay.Call, types: Mapping[relay.Expr, tvm.ir.Type]) -> tvm.
 
 
 def _check_operands(main: relay.Function) -> None:
-    """TVM types two kinds of calls without looking at them, and later passes end the process."""
+    """TVM types three kinds of calls without looking at them, and later passes end the process."""
     for call in calls_in_order(main.body):
         name = operator_name(call)
         if name in _MARKS:
             raise Unsupported(f"{described(call)}: a model is not annotated for another compiler: got {name}")
+        if name == "nn.group_norm" and int(call.attrs.num_groups) < 1:
+            raise InvalidInput(f"{described(call)}: num_groups is at least 1: got {int(call.attrs.num_groups)}")
         if isinstance(call.op, tvm.ir.Op) and name not in _TAKE_TUPLES:
             for number, argument in enumerate(call.args):
                 if isinstance(argument.checked_type, tvm.ir.TupleType):
