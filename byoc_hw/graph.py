@@ -7,12 +7,12 @@ with a `match` that ends in `assert_never`, mypy reports each place that lacks a
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import chain
 from math import prod
-from typing import ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -56,6 +56,12 @@ class BaseLayer:
         """The same layer on other tensors, as many inputs as it has."""
         (ifm,) = inputs
         return replace(self, ifm=ifm, ofm=ofm)
+
+    def with_tensors(self, change: Callable[[Tensor], Tensor]) -> Self:
+        """The same layer with each of its tensors changed, its constants among them."""
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        changed: dict[str, Any] = {name: change(value) for name, value in values.items() if isinstance(value, Tensor)}
+        return replace(self.on([*map(change, self.inputs)], change(self.ofm)), **changed)
 
     @property
     def macs(self) -> int:

@@ -90,9 +90,9 @@ def laid_out_both_ways(mapped: MappedGraph, choices: Choices) -> Iterator[Layout
     """Choices carried out with all groups placed and ordered together, where they fit so and are not many copies and
     jobs, and with groups apart. Raises `PlanError` where they cannot be carried out."""
     work, flash = region_work(mapped, choices)  # the same for both
-    for one in [replace(choices, apart=each) for each in (False, True) if each or len(work.ops) <= _MANY]:
+    for each in (False, True) if len(work.ops) <= _MANY else (True,):
         with suppress(PlanError):
-            yield _placed(mapped, one, work, flash, exact=False)
+            yield _placed(mapped, replace(choices, apart=each), work, flash, exact=False)
 
 
 def _placed(mapped: MappedGraph, choices: Choices, work: Work, flash: FlashImage, exact: bool) -> Layout:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 
-from byoc_hw.graph import Layer
+from byoc_hw.graph import BaseLayer, Layer
 from byoc_hw.remembered import kept_in_first
 from byoc_hw.tensor import Tensor
 
@@ -45,8 +45,11 @@ def _plain(value: object) -> object:
     return value if isinstance(value, int | str | bool) else None
 
 
+_Layer = TypeVar("_Layer", bound=BaseLayer)
+
+
 @kept_in_first
-def without_values(layer: Layer) -> Layer:
+def without_values(layer: _Layer) -> _Layer:
     """The layer with zeros for its constants, all of them one element: weights may be large."""
     bare: dict[Tensor, Tensor] = {}
 
@@ -55,7 +58,5 @@ def without_values(layer: Layer) -> Layer:
             return tensor
         return bare.setdefault(tensor, replace(tensor, data=np.broadcast_to(tensor.data.dtype.type(0), tensor.shape)))
 
-    values = {one.name: getattr(layer, one.name) for one in fields(layer)}
-    tensors: dict[str, Any] = {name: stripped(value) for name, value in values.items() if isinstance(value, Tensor)}
-    moved = layer.on([*map(stripped, layer.inputs)], layer.ofm)
-    return replace(moved, **tensors) if bare else layer
+    changed = layer.with_tensors(stripped)
+    return changed if bare else layer

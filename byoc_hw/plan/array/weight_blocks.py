@@ -47,9 +47,8 @@ def cut(layer: Layer, accelerator: Accelerator, share: int | None = None) -> Blo
     """
     if not isinstance(layer, Weighted):
         return None
-    bare = without_values(layer)
-    assert isinstance(bare, Weighted), "of the same kind"
-    return _cut(_Alike(bare, layer.kind, layer.weights.bits, geometry(layer), extents(layer.ofm)), accelerator, share)
+    known = layer.kind, layer.weights.bits, geometry(layer), extents(layer.ofm)
+    return _cut(_Alike(without_values(layer), *known), accelerator, share)
 
 
 def cut_without_sums(layer: Layer, accelerator: Accelerator) -> Blocks | None:

@@ -16,7 +16,7 @@ from functools import lru_cache, partial
 from itertools import count
 from math import inf
 from random import Random
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
@@ -153,18 +153,11 @@ def _without_data(graph: Graph) -> Graph:
         known = tensor.quantization if tensor.data is None else None  # what lies around packed rows
         return bare.setdefault(tensor, replace(tensor, name=str(len(bare)), quantization=known, data=None))
 
-    def stripped(layer: Layer) -> Layer:
-        tensors: dict[str, Any] = {
-            name: strip(value) for name, value in vars(layer).items() if isinstance(value, Tensor)
-        }
-        moved = layer.on([*map(strip, layer.inputs)], strip(layer.ofm))
-        return replace(moved, source=(), **tensors)
-
     return Graph(
         graph.name,
         tuple(map(strip, graph.inputs)),
         tuple(map(strip, graph.outputs)),
-        tuple(map(stripped, graph.layers)),
+        tuple(replace(layer.with_tensors(strip), source=()) for layer in graph.layers),
     )
 
 
