@@ -37,7 +37,8 @@ from tables import models, options, show
 import byoc_hw
 from byoc_hw.compiler import region_graphs
 from byoc_hw.graph import Graph
-from byoc_hw.plan.lanes.cut import PartCut, Region
+from byoc_hw.plan.chip_choices import PartCut
+from byoc_hw.plan.lanes.cut import Region
 from byoc_hw.plan.region import lay_out_region, plan_region
 from byoc_hw.soc import Hardware, Soc
 

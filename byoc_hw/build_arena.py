@@ -8,6 +8,7 @@ from dataclasses import replace
 from byoc_hw.accelerator import REFERENCE
 from byoc_hw.overlap import overlapped
 from byoc_hw.padding import padded
+from byoc_hw.plan.chip_choices import ChipChoices
 from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.fitting import Fitted, Fitting
 from byoc_hw.plan.place.arena import ModelMemory, place_model
@@ -45,7 +46,7 @@ class BuildArena:
         self._place = place
         self._tiled = accelerator if is_tiled(accelerator) else None
         self._flash = _UNLIMITED
-        self._choices: Mapping[str, Choices] = {}
+        self._choices: Mapping[str, Choices | ChipChoices | None] = {}
         self._workspaces: Sequence[Workspace] = ()
         self.overlaps = False
         self.memory: ModelMemory | None = None
@@ -81,7 +82,9 @@ class BuildArena:
         return self._tiled is not None and bool(self.plans) and not fits and self.memory.ram <= limits.ram
 
     def rooms(self, program: Program) -> dict[str, Room]:
-        """What each region may use of RAM and flash."""
+        """What each region may use of RAM and flash; nothing is said beside libraries, as there are no other plans."""
+        if self._tiled is None:
+            return {}
         fitting = self._fitting(self.program(program), self._workspaces)
         return fitting.rooms(replace(fitting.fastest, choices=self._choices), self.hardware.ram, self._flash)
 

@@ -300,7 +300,8 @@ def build(
     temporary directory that is deleted with the `Project`. With `io_in_arena` the model's inputs and
     outputs are in the arena, and the header has a function for the address of each. An input's bytes
     are reused after its last reader, so it must be filled before each run. A `tuning`, or the file that
-    holds one, has the plans of the tuned regions; the report says how many regions are tuned.
+    holds one, has the plans of the tuned regions; the report says how many regions are tuned. On a chip it says where
+    their layers run, so there is no `place` on an accelerator, nor an `Energy`, beside it.
 
     RAM and flash of the accelerator are limits of the plans. With `optimize` "speed" the fastest plans are taken,
     tuned or not, and where these do not fit, the fastest that do: the report says how many regions that concerns.
@@ -343,7 +344,7 @@ def build(
     if tuning is not None:
         check_type("tuning", tuning, Tuning | str | Path, "a Tuning, or the path of its file")
     model = front_end().open_model(mod, params, mod_name)
-    chosen = _tuning(tuning, model)
+    chosen = _tuning(tuning, model, place, objective)
     if poll and model.accelerator is not None and model.accelerator.library is not None:
         raise InvalidInput(f"poll is for accelerators with a HAL: {model.accelerator.name} has a library")
     host = _sent_to_host(model, place, objective)
@@ -544,13 +545,21 @@ def _report(model: Model) -> Report:
     return Report(model.mod_name, label, model.numerics, model.outcomes)
 
 
-def _tuning(given: Tuning | str | Path | None, model: Model) -> Tuning | None:
+def _tuning(
+    given: Tuning | str | Path | None,
+    model: Model,
+    place: Mapping[str, str] | None,
+    objective: Objective | None,
+) -> Tuning | None:
     if given is None:
         return None
     if model.accelerator is None:
         raise InvalidInput("a tuning is for a partitioned module: all of this one runs on the host")
-    if isinstance(model.accelerator, Soc):
-        raise InvalidInput(f"a tuning is for one accelerator: {model.accelerator.label} has several")
+    placed = [f"place={{{name!r}: {wish!r}}}" for name, wish in on_accelerators(place or {}).items()]
+    placed += ["an Energy"] if isinstance(objective, Energy) else []
+    if placed and isinstance(model.accelerator, Soc):
+        rule = f"a tuning says which accelerators of {model.accelerator.label} run a layer, for the fewest cycles"
+        raise InvalidInput(f"{rule}: got {', '.join(placed)} as well")
     tuning = given if isinstance(given, Tuning) else Tuning.load(given)
     tuning.check(model.accelerator)
     return tuning

@@ -14,10 +14,11 @@ from byoc_hw.compiler import front_end, graphs_to_plan, partition_for_hwlib, reg
 from byoc_hw.errors import InvalidInput
 from byoc_hw.garbage import seldom_collected
 from byoc_hw.graph import Graph
+from byoc_hw.plan.lanes.chip_rounds import tune_on_chip
 from byoc_hw.plan.search.within import Room
 from byoc_hw.plan.tune.rounds import SearchInterrupted, TunedRegion, Watch, fingerprint, tune_region
-from byoc_hw.soc import Soc
-from byoc_hw.tuning import Tuning, figures, nothing_to_tune
+from byoc_hw.soc import Hardware, Soc
+from byoc_hw.tuning import Tuning, check_tunable, figures
 
 if TYPE_CHECKING:
     import tvm
@@ -62,7 +63,7 @@ class TuningInterrupted(KeyboardInterrupt):
 @seldom_collected()
 def tune(
     mod: tvm.IRModule,
-    accelerator: Accelerator | None = None,
+    accelerator: Hardware | None = None,
     *,
     params: Mapping[str, Any] | None = None,
     executor: Executor | None = None,
@@ -72,24 +73,26 @@ def tune(
 ) -> Tuning:
     """Search for better plans of a model's regions, for `build(..., tuning=...)`.
 
-    `mod` is a Relay module, partitioned or not; one that is not is partitioned for `accelerator`
-    (default: `REFERENCE`). `budget` is how many plans are tried for each region: all plans if there are
-    no more, else plans near the best ones found. They are evaluated in this process, or by an
-    `executor` of threads, processes, or any other with the interface of `concurrent.futures`. The
-    result depends on `budget` and `seed` alone, not on the executor. The accelerator's `tuning` is the
-    search space. No plan is worse than the one that `build` makes without tuning, nor too large for RAM or flash.
+    `mod` is a Relay module, partitioned or not; one that is not is partitioned for `accelerator` (by default
+    `REFERENCE`), which may be a chip of several. `budget` is how many plans are tried for each region: all plans if
+    there are no more, else plans near the best ones found. They are evaluated in this process, or by an `executor` of
+    threads, processes, or any other with the interface of `concurrent.futures`. The result depends on `budget` and
+    `seed` alone, not on the executor. The accelerator's `tuning` is the search space. On a chip plans also differ in
+    what runs on which accelerator, and in how layers are cut over several. No plan is worse than the one that `build`
+    makes without tuning, nor too large for RAM or flash.
 
     `progress` prints a line to stderr after each round, or is a function that gets a `TuningProgress`.
 
-    Raises `InvalidInput` for an accelerator other than the one that `mod` was partitioned for, one
-    with a vendor library, a model without regions, or a budget below 1; and `TuningInterrupted`, a
-    `KeyboardInterrupt` with what was found, if it is interrupted after its first plan.
+    Raises `InvalidInput` for an accelerator other than the one that `mod` was partitioned for, one with a vendor
+    library, a model without regions, a budget below 1, or an executor where the accelerator's description has functions
+    that cannot be sent to its workers; and `TuningInterrupted`, a `KeyboardInterrupt` with what was found, if it is
+    interrupted after its first plan.
     """
     check_whole("budget", budget, 1)
     check_whole("seed", seed)
     budget, seed = int(budget), int(seed)
     if accelerator is not None:
-        check_type("accelerator", accelerator, Accelerator, "an Accelerator")
+        check_type("accelerator", accelerator, Accelerator | Soc, "an Accelerator or a Soc")
     if executor is not None and not callable(getattr(executor, "submit", None)):
         raise InvalidInput(f"executor has the interface of concurrent.futures.Executor: got {shown(executor)}")
     if not callable(progress):
@@ -103,11 +106,8 @@ def tune(
         raise InvalidInput(
             f"the module was partitioned for accelerator {known.label}: got {accelerator.label}, which differs"
         )
-    if isinstance(known, Soc):
-        raise InvalidInput(f"tuning is for one accelerator: {known.label} has several")
     accelerator = known
-    if accelerator.library is not None:
-        raise InvalidInput(nothing_to_tune(accelerator))
+    check_tunable(accelerator)
     graphs = graphs_to_plan(model)
     if not graphs:
         raise InvalidInput(f"tuning is of regions: nothing of the model runs on accelerator {accelerator.label}")
@@ -127,9 +127,14 @@ def tune(
             if mark not in found:  # regions of one structure have one plan
                 watch = watcher(name, number)
                 room = rooms.get(mark)
-                found[mark] = tune_region(
-                    graph, accelerator, budget=budget, seed=seed, executor=executor, room=room, watch=watch
-                )
+                if isinstance(accelerator, Soc):
+                    found[mark] = tune_on_chip(
+                        graph, accelerator, budget=budget, seed=seed, executor=executor, room=room, watch=watch
+                    )
+                else:
+                    found[mark] = tune_region(
+                        graph, accelerator, budget=budget, seed=seed, executor=executor, room=room, watch=watch
+                    )
             regions.append(replace(found[mark], name=name))
     except KeyboardInterrupt as error:
         last = (error.found,) if isinstance(error, SearchInterrupted) else ()
@@ -140,7 +145,7 @@ def tune(
 
 
 def _rooms(
-    mod: tvm.IRModule, params: Mapping[str, Any] | None, accelerator: Accelerator, graphs: Mapping[str, Graph]
+    mod: tvm.IRModule, params: Mapping[str, Any] | None, accelerator: Hardware, graphs: Mapping[str, Graph]
 ) -> dict[str, Room]:
     """The limits of regions by fingerprint, the tightest of those of one structure. None where all tensors take a
     small part of RAM in any plan: to know what the host needs takes a while."""

@@ -10,10 +10,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import InvalidInput
 from byoc_hw.graph import Graph
-from byoc_hw.plan.choices import from_plain
+from byoc_hw.plan.chip_choices import ChipChoices, chip_choices_from_plain
+from byoc_hw.plan.choices import Choices, from_plain
 from byoc_hw.plan.tune.rounds import TunedRegion, fingerprint
 from byoc_hw.report.line import counted, line
 from byoc_hw.schema import (
@@ -30,6 +30,7 @@ from byoc_hw.schema import (
     text,
     text_or_integer,
 )
+from byoc_hw.soc import Hardware, Soc
 from byoc_hw.version import __version__
 from byoc_hw.whole_file import write_whole
 
@@ -67,8 +68,28 @@ _CHOICES = structure(
         "blocks": list_of(nullable(row(_COUNT, _COUNT))),
     },
     dict.fromkeys(("placed", "stored", "packed"), list_of(integer(high=_LARGEST)))
-    | dict.fromkeys(("apart", "fine"), boolean),
+    | dict.fromkeys(("apart", "fine", "jobs_transpose"), boolean),
 )
+_INDICES = list_of(integer(high=_LARGEST))
+_PART = structure(
+    {"lane": integer(high=_LARGEST), "layers": _INDICES, "choices": _CHOICES},
+    {"axis": integer(high=_LARGEST), "rows": row(integer(), integer()), "flat": boolean, "pieces": boolean},
+)
+_ON_CHIP = structure(
+    {"order": _INDICES, "lanes": _INDICES, "swapped": list_of(boolean), "parts": list_of(_PART), "alone": boolean}
+)
+
+
+def _any_choices(value: Any, field: str) -> None:
+    (_ON_CHIP if _is_on_chip(value) else _CHOICES)(value, field)
+
+
+def _is_on_chip(plain: Any) -> bool:
+    return isinstance(plain, dict) and "parts" in plain
+
+
+def _choices(plain: Any) -> Choices | ChipChoices:
+    return chip_choices_from_plain(plain) if _is_on_chip(plain) else from_plain(plain)
 
 
 def _accelerator(value: Any, field: str) -> None:
@@ -80,7 +101,7 @@ _REGION: Mapping[str, Schema] = {
     "name": text,
     "fingerprint": text,
     "layers": integer(1, _LARGEST),
-    "choices": _CHOICES,
+    "choices": _any_choices,
     "before": integer(),
     "after": integer(),
     "evaluations": integer(),
@@ -96,7 +117,7 @@ _TUNING = structure(
 )
 
 _NOT_PLANNED = ("ram", "flash", "dma_reads_flash", "host_cycles_per_instruction", "shift_only")
-"""Numbers of an accelerator that the plan of a region by itself does not depend on."""
+"""Numbers of an accelerator, or of a chip, that the plan of a region by itself does not depend on."""
 
 _TITLES = ("region", "layers", "before", "after", "fewer", "plans tried")
 
@@ -105,7 +126,8 @@ _TITLES = ("region", "layers", "before", "after", "fewer", "plans tried")
 class Tuning:
     """The best plan that was found for each region of a model.
 
-    `accelerator` has its name, its label and each number that plans depend on. `budget` (plans for each
+    `accelerator` has its name, its label and each number that plans depend on; of a chip, those of each accelerator
+    with its name in front. `budget` (plans for each
     region) and `seed` are those of `tune`. `regions` are in the order of the model, with accelerator
     cycles before (the planner's own choices) and after. `str()` and a notebook show a table.
     """
@@ -133,15 +155,16 @@ class Tuning:
         """The plan for a region with these layers, shapes and connections, whatever its weights; None without one."""
         return self._by_fingerprint.get(fingerprint(graph))
 
-    def check(self, accelerator: Accelerator) -> None:
-        """`InvalidInput`, with what differs, if this tuning is for another accelerator."""
-        if accelerator.library is not None:
-            raise InvalidInput(nothing_to_tune(accelerator))
+    def check(self, accelerator: Hardware) -> None:
+        """`InvalidInput`, with what differs, if this tuning is for another accelerator or chip."""
+        check_tunable(accelerator)
         own = figures(accelerator)
+        if self.accelerator.get(_SEVERAL) != own.get(_SEVERAL):
+            own = {_SEVERAL: own.get(_SEVERAL, 1)}
         differing = [
             f"{name} {self.accelerator.get(name)}, not {value}"
             for name, value in own.items()
-            if name != "label" and self.accelerator.get(name) != value
+            if not name.endswith("label") and self.accelerator.get(name) != value
         ]
         if differing:
             raise InvalidInput(
@@ -181,7 +204,7 @@ class Tuning:
             raise InvalidInput(f"format of a tuning is {FORMAT}: got {plain.get('format')} in {path}: tune again")
         accepted(path, plain, _TUNING)
         regions = tuple(
-            TunedRegion(**{name: entry[name] for name in _REGION} | {"choices": from_plain(entry["choices"])})
+            TunedRegion(**{name: entry[name] for name in _REGION} | {"choices": _choices(entry["choices"])})
             for entry in plain["regions"]
         )
         return cls(plain["accelerator"], plain["budget"], plain["seed"], regions)
@@ -226,20 +249,32 @@ class Tuning:
             yield (region.name, str(region.layers), *cycles, tried)
 
 
-def figures(accelerator: Accelerator) -> dict[str, str | int]:
-    """An accelerator's name, its label, and each number that plans depend on."""
-    numbers = {entry.name: getattr(accelerator, entry.name) for entry in fields(accelerator)}
+_SEVERAL = "accelerators"
+
+
+def figures(hardware: Hardware) -> dict[str, str | int]:
+    """An accelerator's name, its label, and each number that plans depend on; of a chip, its own and those of each."""
+    numbers = {entry.name: getattr(hardware, entry.name) for entry in fields(hardware)}
     kept = {name: value for name, value in numbers.items() if isinstance(value, int) and name not in _NOT_PLANNED}
-    packed = {"packed_rows": 1} if kept.pop("packed_rows") else {}
-    return {"name": accelerator.name, "label": accelerator.label, **kept, **packed}
+    found: dict[str, str | int] = {"name": hardware.name, "label": hardware.label}
+    if not isinstance(hardware, Soc):
+        packed = {"packed_rows": 1} if kept.pop("packed_rows") else {}
+        return found | kept | packed
+    found |= {_SEVERAL: len(hardware.accelerators), **kept}
+    found |= {f"shared {number}": ", ".join(names) for number, names in enumerate(hardware.shared)}
+    found |= {"with_events": ", ".join(hardware.with_events)} if hardware.with_events else {}
+    for number, one in enumerate(hardware.accelerators):
+        found |= {f"accelerator {number} {name}": value for name, value in figures(one).items()}
+    return found
 
 
-def nothing_to_tune(accelerator: Accelerator) -> str:
-    """Why an accelerator with a library is not tuned."""
-    return (
-        f"tuning is of tiles and copies: accelerator {accelerator.name} is driven by whole-layer calls, "
-        "which its library cuts as it likes"
-    )
+def check_tunable(hardware: Hardware) -> None:
+    """`InvalidInput` for an accelerator with a library."""
+    if hardware.library is not None:
+        raise InvalidInput(
+            f"tuning is of tiles and copies: accelerator {hardware.name} is driven by whole-layer calls, "
+            "which its library cuts as it likes"
+        )
 
 
 def _fewer(before: int, after: int) -> str:

@@ -30,7 +30,7 @@ EXTRA = {
 # Inside the planner, from left to right: files that stand beside rooms, and the rooms between them.
 PLAN = [
     *("layer_orders", "channel_orders"),
-    *("region_memory", "choices", "steps", "library_layer", "chip_plan", "compact"),
+    *("region_memory", "choices", "steps", "library_layer", "chip_choices", "chip_plan", "compact"),
     "array",
     *("element_orders", "element_forms", "merged_transpositions", "moved_transpositions"),
     "border_transpositions",

@@ -156,9 +156,35 @@ def test_a_wish_for_an_accelerator_of_another_chip_is_refused():
         byoc_hw.build(partitioned, place={"pool2d": "dsp"})
 
 
-def test_a_chip_is_not_tuned(digits):
-    with pytest.raises(byoc_hw.InvalidInput, match="tuning is for one accelerator: DLA \\+ DSP has several"):
-        byoc_hw.tune(digits[0], progress=False)
+@pytest.mark.slow
+def test_a_tuned_chip_has_tvms_bits_in_the_cycles_that_were_found(digits, tmp_path):
+    partitioned, project = digits
+    tuning = byoc_hw.tune(partitioned, budget=100, progress=False)
+    assert project.schedule.cycles == tuning.before > tuning.after
+    tuning.save(tmp_path / "chip.tuning")
+    assert byoc_hw.Tuning.load(tmp_path / "chip.tuning") == tuning
+    tuned, image = byoc_hw.build(partitioned, tuning=tmp_path / "chip.tuning"), heldout().images[:1]
+    assert "in 1 region (1 of 1 regions tuned)" in str(tuned.report)
+    assert not byoc_hw.validate(tuned, image, partitioned).differences
+    assert tuned.run(image).cycles.total == tuned.schedule.cycles == tuning.after
+    assert tuned.schedule.bound == project.schedule.bound
+
+
+def test_what_a_tuning_of_a_chip_leaves_no_room_for_is_refused(digits):
+    partitioned, _ = digits
+    tuning = byoc_hw.tune(partitioned, budget=1, progress=False)
+    rule = "a tuning says which accelerators of DLA \\+ DSP run a layer, for the fewest cycles: got {}"
+    with pytest.raises(byoc_hw.InvalidInput, match=rule.format("place={'add': 'dsp'} as well")):
+        byoc_hw.build(partitioned, tuning=tuning, place={"add": "dsp"})
+    with pytest.raises(byoc_hw.InvalidInput, match=rule.format("an Energy as well")):
+        byoc_hw.build(partitioned, tuning=tuning, objective=byoc_hw.Energy({"dla": 1, "dsp": 1}, 1, 1))
+    renamed = replace(CHIP, accelerators=(DLA, replace(byoc_hw.DSP, dma_width=4)), label="OTHER")
+    other = byoc_hw.partition_for_hwlib(*byoc_hw.load_tflite(model_path()), accelerator=renamed)
+    with pytest.raises(byoc_hw.InvalidInput, match=r"for DLA \+ DSP \(accelerator 1 dma_width 8, not 4\)"):
+        byoc_hw.build(other, tuning=tuning)
+    alone = byoc_hw.partition_for_hwlib(*byoc_hw.load_tflite(model_path()), accelerator=byoc_hw.SMALL)
+    with pytest.raises(byoc_hw.InvalidInput, match=r"for DLA \+ DSP \(accelerators 2, not 1\)"):
+        byoc_hw.build(alone, tuning=tuning)
 
 
 def test_an_accelerator_without_work_has_no_code():

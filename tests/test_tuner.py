@@ -17,6 +17,8 @@ from tvm import relay
 import byoc_hw
 from byoc_hw.demo import heldout, model_path
 from byoc_hw.errors import InvalidInput, PlanError
+from byoc_hw.plan.chip_choices import ChipChoices, PartChoices, PartCut
+from byoc_hw.plan.choices import Choices, Group
 
 sys.path.append(str(Path(__file__).parent / "emit"))
 from vendor_library import VENDOR
@@ -90,10 +92,11 @@ def test_a_file_holds_all_of_it_and_the_same_bytes_whoever_found_it(tuning, tmp_
     assert byoc_hw.Tuning.load(tmp_path / "one") == tuning
 
 
-def test_a_file_holds_what_is_placed_and_packed(tuning, tmp_path):
+def test_a_file_holds_what_is_placed_packed_and_done_by_jobs(tuning, tmp_path):
     (region,) = tuning.regions
     sets = {"placed": frozenset({0, 2}), "stored": frozenset({1}), "packed": frozenset({0})}
-    tuning = replace(tuning, regions=(replace(region, choices=replace(region.choices, **sets)),))
+    changed = replace(region.choices, **sets, jobs_transpose=True, apart=True, fine=True)
+    tuning = replace(tuning, regions=(replace(region, choices=changed),))
     tuning.save(tmp_path / "file")
     assert byoc_hw.Tuning.load(tmp_path / "file") == tuning
 
@@ -270,6 +273,46 @@ def test_a_damaged_file_names_file_field_rule_and_value(tuning, tmp_path, path, 
     file.write_text(json.dumps(plain))
     with pytest.raises(InvalidInput, match=rf"model\.tuning is damaged: .*{said}"):
         byoc_hw.Tuning.load(file)
+
+
+def chip_choices():
+    part = PartChoices(PartCut(1, (0, 1), 1, (0, 4), flat=True), Choices((True,), (Group(1), Group(1)), (None, None)))
+    return ChipChoices((0, 1), (0, 1), (True,), (replace(part, pieces=True), part), alone=True)
+
+
+def test_a_file_holds_the_choices_of_a_chip(tuning, tmp_path):
+    tuning = replace(tuning, regions=(replace(tuning.regions[0], choices=chip_choices()),))
+    tuning.save(tmp_path / "file")
+    assert byoc_hw.Tuning.load(tmp_path / "file") == tuning
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        (["order"], 1, "choices.order is a list: got 1"),
+        (["parts", 0, "lane"], -1, r"parts\[0\].lane is a whole number from 0 to \d+: got -1"),
+        (["parts", 1, "rows"], [0], r"parts\[1\].rows is a list of 2 values"),
+        (["parts", 1, "choices", "blocks"], None, r"parts\[1\].choices.blocks is a list: got None"),
+        (["alone"], 1, "choices.alone is true or false: got 1"),
+    ],
+)
+def test_a_damaged_file_of_a_chip_names_the_field(tuning, tmp_path, path, value, said):
+    file = tmp_path / "model.tuning"
+    replace(tuning, regions=(replace(tuning.regions[0], choices=chip_choices()),)).save(file)
+    plain = json.loads(file.read_text())
+    place = plain["regions"][0]["choices"]
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    file.write_text(json.dumps(plain))
+    with pytest.raises(InvalidInput, match=rf"model\.tuning is damaged: .*{said}"):
+        byoc_hw.Tuning.load(file)
+
+
+def test_choices_of_a_chip_in_a_tuning_for_one_accelerator_say_which_region(tuning):
+    of_a_chip = replace(tuning, regions=(replace(tuning.regions[0], choices=chip_choices()),))
+    with pytest.raises(PlanError, match=r"cannot be carried out, tune it again: .*choices are for TIGHT: got others"):
+        byoc_hw.build(partitioned(network()), tuning=of_a_chip)
 
 
 def test_billions_of_layers_stripes_or_bytes_are_refused_in_a_second(tuning, tmp_path):

@@ -23,7 +23,8 @@ from byoc_hw.commands.options import (
 )
 from byoc_hw.compiler import OBJECTIVES, region_graphs, region_rooms
 from byoc_hw.errors import InvalidInput
-from byoc_hw.plan.region import lay_out_region
+from byoc_hw.plan.chip_plan import CHIP_STAGES
+from byoc_hw.plan.region import stage_of
 from byoc_hw.plan.stages import STAGES
 from byoc_hw.report.offload_graph import write_graph
 
@@ -121,14 +122,16 @@ def _frequency(text: str) -> float:
 
 def _plan(options: argparse.Namespace) -> None:
     accelerator = accelerator_of_options(options)
-    if isinstance(accelerator, byoc_hw.Soc):
-        raise InvalidInput(f"the stages of planning are those of one accelerator: got {options.accelerator}")
+    if isinstance(accelerator, byoc_hw.Soc) and options.stage not in CHIP_STAGES:
+        raise InvalidInput(f"--stage of a chip is one of {', '.join(CHIP_STAGES)}: got {options.stage}")
     mod = partitioned_model(options)
     graphs = region_graphs(mod)
     if not graphs:
         raise InvalidInput(f"planning is of regions: nothing of the model runs on accelerator {accelerator.label}")
     limited = (options.ram, options.flash, options.optimize) != (None, None, OBJECTIVES[0])
     rooms = region_rooms(mod, None, options.optimize) if limited else {}
-    chosen = {name: room.choices for name, room in rooms.items()}
-    layouts = (lay_out_region(graph, accelerator, chosen.get(name)) for name, graph in graphs.items())
-    print("\n\n".join(str(STAGES[options.stage](layout)) for layout in layouts))
+    shown = (
+        stage_of(options.stage, graph, accelerator, rooms[name].choices if name in rooms else None)
+        for name, graph in graphs.items()
+    )
+    print("\n\n".join(map(str, shown)))

@@ -9,10 +9,11 @@ the first rows that it reads are there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from byoc_hw.graph import Graph, Layer
+from byoc_hw.plan.chip_choices import ChipChoices
 from byoc_hw.plan.library_layer import LibraryLayer
 from byoc_hw.plan.region_memory import NOTHING, RegionMemory
 from byoc_hw.plan.steps import (
@@ -69,7 +70,7 @@ class ChipPlan:
     signalled once. `blocks` has the offset of each block in the region's scratch, of `scratch_bytes`. `cycles` is
     the time from the start of the region to its end, and no plan takes fewer than `bound`. `costs` are
     the cycles of each layer by itself on each accelerator that can run it, by the accelerator's index. The tensors
-    `handed_over`, by name, pass from part to part in local memory.
+    `handed_over`, by name, pass from part to part in local memory. The plan follows from its `choices`.
     """
 
     graph: Graph
@@ -83,10 +84,20 @@ class ChipPlan:
     costs: tuple[Mapping[int, int], ...] = ()
     handed_over: tuple[str, ...] = ()
     memory: RegionMemory = field(default=NOTHING, repr=False)
+    choices: ChipChoices | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
         used = len({part.lane for part in self.parts})
         return f"<ChipPlan {self.graph.name}: {len(self.parts)} parts on {used} accelerators, {self.events} events>"
+
+    def __str__(self) -> str:
+        """The steps of each part, with its accelerator and the layers of the region that it has."""
+        heads = (
+            f"{self.chip.accelerators[part.lane].name}, layers {', '.join(f'%{index}' for index in part.layers)}"
+            for part in self.parts
+        )
+        texts = (f"{head}\n{part.plan}" for head, part in zip(heads, self.parts, strict=True))
+        return "\n".join([f"plan {self.graph.name}: {self.cycles} cycles, no plan below {self.bound}", *texts])
 
     @property
     def counters(self) -> int:
@@ -103,6 +114,14 @@ class ChipPlan:
         ends = (offsets[life.name] + life.nbytes for life in self.memory.scratch)
         blocks = {name: offsets[name] for name in self.blocks}
         return replace(self, blocks=blocks, scratch_bytes=max(ends, default=0))
+
+
+CHIP_STAGES: Mapping[str, Callable[[ChipPlan], object]] = {
+    "graph": lambda plan: plan.graph,
+    "choices": lambda plan: plan.choices,
+    "steps": lambda plan: plan,
+}
+"""The stages of planning on a chip that can be printed, by name: each value has a text."""
 
 
 def works_alone(plan: ChipPlan) -> bool:

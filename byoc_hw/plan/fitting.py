@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from byoc_hw.integers import round_up
+from byoc_hw.plan.chip_choices import ChipChoices
 from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.lanes.planner import NO_WISHES
 from byoc_hw.plan.lanes.within import SizedChipPlan, SizedChipPlans
@@ -32,7 +33,7 @@ class Fitted:
 
     plans: Mapping[str, PlannedRegion]
     memory: ModelMemory
-    choices: Mapping[str, Choices] = field(default_factory=dict)
+    choices: Mapping[str, Choices | ChipChoices | None] = field(default_factory=dict)
 
     @property
     def flash(self) -> int:
@@ -152,8 +153,7 @@ class Fitting:
     def _made(self, found: Mapping[str, AnySized]) -> Fitted:
         """The model with these plans, and the fastest ones of other regions."""
         plans = dict(self.fastest.plans) | {name: one.plan for name, one in found.items()}
-        choices = {name: one.layout.choices for name, one in found.items() if isinstance(one, Sized)}
-        return Fitted(plans, self._place(plans), choices)
+        return Fitted(plans, self._place(plans), {name: one.choices for name, one in found.items()})
 
     def _sized(self, name: str) -> SizedPlans | SizedChipPlans:
         if name not in self._known:

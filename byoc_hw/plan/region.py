@@ -11,14 +11,16 @@ from byoc_hw.garbage import seldom_collected
 from byoc_hw.graph import Graph, Layer
 from byoc_hw.objective import Objective
 from byoc_hw.plan.array.alike_layer import AlikeLayer
+from byoc_hw.plan.chip_choices import ChipChoices
+from byoc_hw.plan.chip_plan import CHIP_STAGES, ChipPlan
 from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.lanes.known_plan import known_plan
-from byoc_hw.plan.lanes.planner import NO_WISHES
+from byoc_hw.plan.lanes.planner import NO_WISHES, plan_as_chosen
 from byoc_hw.plan.library import library_plan
 from byoc_hw.plan.planned import PlannedRegion
 from byoc_hw.plan.search.planner import best_layout, layer_by_layer, map_choices
 from byoc_hw.plan.search.single_layer import MOST_STEPS
-from byoc_hw.plan.stages import Layout, lay_out, written
+from byoc_hw.plan.stages import STAGES, Layout, lay_out, written
 from byoc_hw.plan.steps import RegionPlan
 from byoc_hw.plan.tune.own_plan import known_layout
 from byoc_hw.soc import Hardware, Soc
@@ -27,21 +29,27 @@ from byoc_hw.soc import Hardware, Soc
 def plan_region(
     graph: Graph,
     accelerator: Hardware,
-    choices: Choices | None = None,
+    choices: Choices | ChipChoices | None = None,
     place: Mapping[str, str] = NO_WISHES,
     objective: Objective | None = None,
 ) -> PlannedRegion:
-    """Plan one region, on a library, on a HAL, or on several. `choices` replace the planner's own on one HAL. On a
-    chip, `place` has accelerators by name for layers, model operators and layer kinds, and the plan is for `objective`.
+    """Plan one region, on a library, on a HAL, or on several. `choices` replace the planner's own, on one HAL or on a
+    chip. There, `place` has accelerators by name for layers, model operators and layer kinds, and the plan is for
+    `objective`, both where there are no choices.
 
     Raises `GraphError` for a graph that breaks its own rules, `PlanError` where a layer does not fit the
     accelerator, or the choices do not fit graph or accelerator, `Unsupported` for a layer that the library has
     no call for.
     """
+    if choices is not None and isinstance(choices, ChipChoices) != isinstance(accelerator, Soc):
+        raise PlanError(f"{graph.name}: choices are for {accelerator.label}: got others")
     if isinstance(accelerator, Soc):
         graph.verify()
+        if isinstance(choices, ChipChoices):
+            return plan_as_chosen(graph, accelerator, choices)
         return known_plan(graph, accelerator, place, objective)
     if accelerator.library is None:
+        assert not isinstance(choices, ChipChoices), "it is no chip"
         return plan_tiles(graph, accelerator, choices)
     if choices is not None:
         raise PlanError(f"{graph.name}: accelerator {accelerator.name} is driven by whole-layer calls: nothing to tile")
@@ -71,6 +79,16 @@ def lay_out_region(graph: Graph, accelerator: Accelerator, choices: Choices | No
     if choices is None:
         return known_layout(graph, accelerator)
     return lay_out(map_choices(graph, accelerator, choices), choices, exact=True)
+
+
+def stage_of(name: str, graph: Graph, hardware: Hardware, choices: Choices | ChipChoices | None = None) -> object:
+    """A region at one of the `STAGES` of planning, or of the `CHIP_STAGES`, as `plan_region`: its text shows it."""
+    if isinstance(hardware, Soc):
+        plan = plan_region(graph, hardware, choices)
+        assert isinstance(plan, ChipPlan)
+        return CHIP_STAGES[name](plan)
+    assert not isinstance(choices, ChipChoices), "it is no chip"
+    return STAGES[name](lay_out_region(graph, hardware, choices))
 
 
 _NO_LANES = "a layer of kind {kind} runs beside the host on a chip, as of Soc(({accelerator},)): got one accelerator"

@@ -28,6 +28,28 @@ def test_explain_takes_a_chip(capfd):
 
 
 @pytest.mark.slow
+def test_the_stages_of_a_plan_on_a_chip_are_shown(capfd):
+    shown = {}
+    for stage in ("graph", "choices", "steps"):
+        assert cli.main(["plan", MODEL, "--stage", stage, "--accelerator", "DIANA_DIGITAL+DSP"]) == 0
+        shown[stage] = capfd.readouterr().out
+    assert shown["graph"].startswith("graph ")
+    assert shown["choices"].startswith("accelerator ")
+    assert re.search(r"^group 0 +%0 ", shown["choices"], re.MULTILINE)
+    assert re.match(r"plan \w+: \d+ cycles, no plan below \d+\n(diana_digital|dsp), layers %", shown["steps"])
+    assert re.search(r"^  job ", shown["steps"], re.MULTILINE)
+
+
+@pytest.mark.slow
+def test_a_chip_is_tuned_by_several_processes(tmp_path, capfd):
+    tuning, chip = str(tmp_path / "digits.tuning"), ["--accelerator", "DIANA_DIGITAL+DSP"]
+    assert cli.main(["tune", MODEL, "-o", tuning, *chip, "--budget", "20", "--jobs", "2"]) == 0
+    assert capfd.readouterr().out.startswith("tuned for DIANA_DIGITAL+DSP (budget 20, seed 0): ")
+    assert cli.main(["build", MODEL, "--output-dir", str(tmp_path / "p"), *chip, "--tuning", tuning]) == 0
+    assert "(1 of 1 regions tuned)" in capfd.readouterr().out
+
+
+@pytest.mark.slow
 def test_layers_are_placed_by_wish_and_objective(tmp_path, capfd):
     wishes = ["--objective", "latency", "--place", "pool2d=host", "--place", "add=hwlib"]
     assert cli.main(["build", MODEL, "--output-dir", str(tmp_path / "p"), *wishes]) == 0
@@ -69,8 +91,7 @@ NOT_A_CHIP = {
         "as in DIANA_DIGITAL+DSP, or a file that ends in .toml, .json, .py: got 'DSP+'",
     ),
     "too many": (["explain", MODEL], "+".join(["DSP"] * 17), "accelerators are 1 to 16: got 17"),
-    "tune": (["tune", MODEL, "-o", "x"], "SMALL+DSP", "tuning is for one accelerator: SMALL+DSP has several"),
-    "plan": (["plan", MODEL], "SMALL+DSP", "the stages of planning are those of one accelerator: got SMALL+DSP"),
+    "plan": (["plan", MODEL, "--stage", "work"], "SMALL+DSP", "--stage of a chip is one of graph, choices, steps: got"),
     "hal-test": (["hal-test"], "SMALL+DSP", "a HAL is for one accelerator, also on a chip: got SMALL+DSP"),
     "new-hal": (["new-hal", "x"], "SMALL+DSP", "a HAL is for one accelerator, also on a chip: got SMALL+DSP"),
 }

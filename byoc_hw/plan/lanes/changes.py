@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations, pairwise, product
 
-from byoc_hw.plan.lanes.cut import PartCut
+from byoc_hw.plan.chip_choices import PartCut
 from byoc_hw.plan.lanes.every import FormOfLayers, few
 from byoc_hw.plan.lanes.layer_forms import LayerForms, Style, style_of
 from byoc_hw.plan.lanes.price import PlanCosts

@@ -45,17 +45,18 @@ from byoc_hw.soc import Soc
 from byoc_hw.tensor import Tensor
 
 
-def chip_plan(region: Region, chip: Soc, ordered: OrderedParts) -> ChipPlan:
-    """The plan of parts."""
+def chip_plan(region: Region, chip: Soc, ordered: OrderedParts, *, values: bool = True) -> ChipPlan:
+    """The plan of parts; without `values` its constants are zeros, and the calls of libraries are not prepared: quick,
+    to learn its cycles and sizes."""
     graph = region.graph
     parts, work, order = ordered.parts, ordered.work, ordered.order
-    assert _made_before_they_are_read([one.part for one in parts]), "the order of the parts is a possible one"
-    assert _made_in_full([one.part for one in parts]), "parts make all of what others read in full"
+    assert read_when_made([one.part for one in parts]), "the order of the parts is a possible one"
+    assert shares_make_all([one.part for one in parts]), "parts make all of what others read in full"
     memory = _Memory(region, chip, parts)
     sync = synchronized(work, order, chip)
     events = _Events(work, order, sync)
     lanes = sorted(set(work.lanes))
-    written = [_Lane(graph, chip, lane, parts, work, order, memory, events, sync).part() for lane in lanes]
+    written = [_Lane(graph, chip, lane, parts, work, order, memory, events, sync).part(values=values) for lane in lanes]
     in_ram = (len(part.plan.flash) for part in written if not chip.accelerators[part.lane].dma_reads_flash)
     lifetimes = replace(memory.lifetimes(work, order), constants=sum(in_ram))
     arena = place(blocks_from_lifetimes(lifetimes.scratch, lifetimes.alignment), largest_sum(lifetimes.scratch))
@@ -73,13 +74,13 @@ def chip_plan(region: Region, chip: Soc, ordered: OrderedParts) -> ChipPlan:
     return plan.placed(arena.offsets)
 
 
-def _made_before_they_are_read(parts: Sequence[OrientedPart]) -> bool:
+def read_when_made(parts: Sequence[OrientedPart]) -> bool:
     """Whether every tensor that parts share is whole before the first of them reads it."""
     last = {tensor: at for at, part in enumerate(parts) for tensor in part.makes}
     return all(last.get(tensor, -1) < at for at, part in enumerate(parts) for tensor in part.reads)
 
 
-def _made_in_full(parts: Sequence[OrientedPart]) -> bool:
+def shares_make_all(parts: Sequence[OrientedPart]) -> bool:
     """Whether the shares of what a part reads in full, and of what no part reads, are all of it."""
     made, read = Counter[Tensor](), set[Tensor]()
     for part in parts:
@@ -210,8 +211,8 @@ class _Lane:
         self._layers, self._flash_bytes = layers, flash
         self._spaces: dict[Address, int] = {}
 
-    def part(self) -> Part:
-        """The lane as one part of the chip plan."""
+    def part(self, *, values: bool) -> Part:
+        """The lane as one part of the chip plan, with the values of its constants or zeros."""
         own = [self._parts[at] for at in self._first]
         name = f"{self._graph.name}_{self._chip.accelerators[self._lane].name}"
         indices = tuple(index for part in own for index in part.part.cut.layers)
@@ -220,12 +221,12 @@ class _Lane:
         for at in self._first:
             offsets |= self._parts[at].layout.places
         steps = tuple(self._steps(ops, offsets))
-        calls, tail = calls_of(steps, self._layers)
+        of_layers, tail = calls_of(steps, self._layers)
         plan = RegionPlan(
             graph=_lane_graph([part.layout.mapped.graph for part in own], name),
             layers=tuple(layer for part in own for layer in part.layout.mapped.mapping.layers),
-            calls=calls,
-            flash=self._constants(own),
+            calls=of_layers,
+            flash=self._constants(own) if values else bytes(self._flash_bytes),
             scratch_bytes=0,
             tensors={},
             tail=tail,
@@ -233,7 +234,8 @@ class _Lane:
         )
         boxes = tuple(box for part in own for box in part.part.boxes)
         library = self._chip.accelerators[self._lane].library
-        prepared = () if library is None else tuple(library_layer(layer, library.calls) for layer in plan.layers)
+        calls = None if library is None or not values else library.calls
+        prepared = () if calls is None else tuple(library_layer(layer, calls) for layer in plan.layers)
         return Part(self._lane, plan, indices, boxes, tuple(self._spaces), prepared=prepared)
 
     def _constants(self, own: Sequence[PlacedPart]) -> bytes:

@@ -14,6 +14,7 @@ from byoc_hw.plan.array.cost import is_pointwise
 from byoc_hw.plan.array.kinds import Run, Window, geometry
 from byoc_hw.plan.array.transfers import dense_strides
 from byoc_hw.plan.array.window import extents
+from byoc_hw.plan.chip_choices import PartCut
 from byoc_hw.plan.chip_plan import ElementBox
 from byoc_hw.tensor import Quantization, Tensor
 
@@ -32,22 +33,6 @@ class Piece:
     tensor: Tensor
     axis: int
     start: int
-    flat: bool = False
-
-
-@dataclass(frozen=True)
-class PartCut:
-    """Consecutive layers of a region, by index, that one accelerator runs: `lane` is its index.
-
-    With `rows` only the indices of dimension `axis` of the last layer's output in this range, and of the layers before
-    it what that needs: rows, columns or channels. Layers that compute each pixel from the same one of their inputs may
-    be `flat`: their rows are pixels. Only a single convolution of these is cut along channels as well.
-    """
-
-    lane: int
-    layers: tuple[int, ...]
-    axis: int = 0
-    rows: Range | None = None
     flat: bool = False
 
 

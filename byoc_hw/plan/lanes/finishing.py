@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import inf
 
+from byoc_hw.plan.chip_choices import PartCut
 from byoc_hw.plan.choices import Choices
-from byoc_hw.plan.lanes.cut import PartCut, Region
+from byoc_hw.plan.lanes.cut import Region
 from byoc_hw.plan.lanes.every import FormOfLayers
 from byoc_hw.plan.lanes.finer_parts import parts_cut_finely
 from byoc_hw.plan.lanes.handover import arranged
@@ -60,16 +62,20 @@ class Finishing:
         least = min([least, *(one.cost for one in arranged)])
         return [self._cut_finely(one) if one.cost < _CUT_SAVES * least else one for one in arranged]
 
-    def as_one_part(self, part: PlacedPart) -> FinishedPlan:
-        """All layers of a region as one part, as other plans are finished."""
-        return self._cut_finely(self._arranged([part]))
+    def of_parts(self, parts: Sequence[PlacedPart], near: float = inf) -> FinishedPlan:
+        """Parts in a possible order, as other plans are finished; cut where they cost less than `near` before."""
+        found = self._arranged(parts)
+        return self._cut_finely(found) if found.cost < near else found
 
     def _in_better_order(self, plan: Sequence[FormOfLayers]) -> list[PlacedPart]:
-        """The parts of a plan, and those that copy inputs to outputs."""
+        """The parts of a plan, then those that copy inputs to outputs."""
         most = _ORDERED // max(actions_of(plan), 1)
         moved = parts_in_better_order([option for form in plan for option in form], self._costs.together.cycles, most)
-        copies = (PlacedPart(one, lay_out(one.mapped, Choices((), (), ()))) for one in self._oriented.copies())
-        return [*(option.placed for option in moved), *copies]
+        return [*(option.placed for option in moved), *self.copies()]
+
+    def copies(self) -> list[PlacedPart]:
+        """The parts that copy inputs to outputs."""
+        return [PlacedPart(one, lay_out(one.mapped, Choices((), (), ()))) for one in self._oriented.copies()]
 
     def _cut_finely(self, plan: FinishedPlan) -> FinishedPlan:
         """A plan with some copies and jobs cut."""

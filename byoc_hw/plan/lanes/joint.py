@@ -42,10 +42,11 @@ class JointWork:
 
 @dataclass(frozen=True)
 class PlacedPart:
-    """A part of a region that is laid out."""
+    """A part of a region that is laid out, with `pieces` so that its inputs are loaded in pieces."""
 
     part: OrientedPart
     layout: Layout
+    pieces: bool = False
 
     @property
     def lane(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations, pairwise, starmap, zip_longest
@@ -13,7 +13,8 @@ from byoc_hw.graph import Reshape
 from byoc_hw.plan.array.mapped import MappedGraph
 from byoc_hw.plan.array.mapping import worth_swapping
 from byoc_hw.plan.bound.ways import weight_bytes
-from byoc_hw.plan.lanes.cut import PartCut, Region
+from byoc_hw.plan.chip_choices import PartCut
+from byoc_hw.plan.lanes.cut import Region
 from byoc_hw.plan.lanes.every import FormOfLayers
 from byoc_hw.plan.lanes.handover import as_handed_over
 from byoc_hw.plan.lanes.joint import PlacedPart
@@ -98,9 +99,10 @@ class _Known:
 class LayerForms:
     """The forms of the layers of a region.
 
-    Without `swap` no component is swapped. With `in_place` it is as if parts handed over all that they can in local
-    memory that accelerators share. Rows are packed, where that is worth it, only if it `packs`; parts that local memory
-    has no room for are in measured runs as well if it `measures`. `several` searches know the same layouts.
+    Without `swap` no component is swapped; `oriented` says otherwise which are. With `in_place` it is as if parts
+    handed over all that they can in local memory that accelerators share. Rows are packed, where that is worth it, only
+    if it `packs`; parts that local memory has no room for are in measured runs as well if it `measures`. `several`
+    searches know the same layouts.
     """
 
     def __init__(
@@ -111,12 +113,14 @@ class LayerForms:
         swap: bool = True,
         in_place: bool = False,
         several: Several | None = None,
+        oriented: Oriented | None = None,
     ) -> None:
         several = several or Several()
         self._region, self._chip, self._layers = region, chip, region.graph.layers
         self._cost, self._in_place = costs, in_place
         fastest = [chip.accelerators[min(cost, key=cost.__getitem__)] for cost in costs]
-        self.oriented = Oriented(region, chip, [swap and one for one in worth_swapping(region.graph, fastest)], swap)
+        swapped = [swap and one for one in worth_swapping(region.graph, fastest)]
+        self.oriented = oriented or Oriented(region, chip, swapped, swap)
         self._sharing = Sharing(region.graph, chip, self.oriented, costs)
         self._kinds, self._several = list(map(several.kind, chip.accelerators)), several
         self._known: dict[PartCut, _Known] = {}
@@ -151,6 +155,27 @@ class LayerForms:
     ) -> Iterator[list[list[Option]]]:
         """The layers as parts, with a few layouts of each, or at most `most` of each form of it: on one accelerator, or
         cut over several. With `useless` without forms of such parts."""
+        cuts, slow = self._cuts(at, stop, more=more, styles=styles, whole=whole)
+        found = False
+        for form in cuts:
+            if found and len(form) == 1 and form[0].lane in slow:
+                continue  # a share of the layers at most
+            if useless is not None and any(map(useless, form)):
+                found = True
+                continue
+            parts = [self.options(cut, most or self.first) for cut in form]
+            if all(parts):
+                found = True
+                yield parts if useless is not None or more or styles else [one[: self.first] for one in parts]
+
+    def cuts(self, at: int, stop: int) -> list[list[PartCut]]:
+        """The layers as parts: on one accelerator, or cut over several, in all ways that are tried."""
+        return self._cuts(at, stop, more=True, styles=None, whole=False)[0]
+
+    def _cuts(
+        self, at: int, stop: int, *, more: bool, styles: Container[Style] | None, whole: bool
+    ) -> tuple[list[list[PartCut]], list[int]]:
+        """The layers as parts, and the accelerators that are slow for all of them."""
         indices = tuple(range(at, stop))
         lanes = [lane for lane in range(self.lanes) if all(lane in self._cost[one] for one in indices)]
         plain, flat = PartCut(0, indices), PartCut(0, indices, flat=True)
@@ -164,33 +189,27 @@ class LayerForms:
                 cuts.append([replace(plain if self._chip.accelerators[lane].library else way, lane=lane)])
         for count in range(2, len(lanes) + 1) if not whole else ():
             for chosen in combinations(lanes, count):
-                for axis in self._sharing.axes(cut):
+                for axis in self.oriented.axes(cut):
                     if styles is None or (chosen, axis) in styles:
                         cuts += self._sharing.shares(replace(cut, axis=axis), chosen, more=more)
-        found = False
-        for form in cuts:
-            if found and len(form) == 1 and form[0].lane in slow:
-                continue  # a share of the layers at most
-            if useless is not None and any(map(useless, form)):
-                found = True
-                continue
-            parts = [self.options(cut, most or self.first) for cut in form]
-            if all(parts):
-                found = True
-                yield parts if useless is not None or more or styles else [one[: self.first] for one in parts]
+        return cuts, slow
 
     def shifted(self, form: FormOfLayers) -> Iterator[list[list[Option]]]:
         """A form whose shares are larger or smaller where they meet."""
-        cuts = [one.part.cut for one in form]
+        for cuts in self.shifted_cuts([one.part.cut for one in form]):
+            parts = [self.options(cut, self.first) for cut in cuts]
+            if all(parts):
+                yield parts
+
+    def shifted_cuts(self, cuts: Sequence[PartCut]) -> Iterator[list[PartCut]]:
+        """Shares of layers of which two are larger or smaller where they meet."""
         for border, (one, other) in enumerate(pairwise(cuts)):
             assert one.rows is not None
             assert other.rows is not None
             for shift in self._sharing.steps(one, other):
                 middle = one.rows[1] + shift
                 halves = [replace(one, rows=(one.rows[0], middle)), replace(other, rows=(middle, other.rows[1]))]
-                parts = [self.options(cut, self.first) for cut in (*cuts[:border], *halves, *cuts[border + 2 :])]
-                if all(parts):
-                    yield parts
+                yield [*cuts[:border], *halves, *cuts[border + 2 :]]
 
     def options(self, cut: PartCut, most: int | None) -> list[Option]:
         """A part in its layouts, or in the first ones of each form: one of each form in turn, the faster form first."""

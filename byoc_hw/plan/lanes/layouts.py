@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from math import inf, lcm
 
-from byoc_hw.accelerator import Accelerator
+from byoc_hw.accelerator import Accelerator, TuningSpace
 from byoc_hw.errors import PlanError
 from byoc_hw.integers import ceil_div, round_up
 from byoc_hw.plan.array.cost import copy_cycles, is_pointwise
@@ -22,6 +22,7 @@ from byoc_hw.plan.search.grouping import Grouping
 from byoc_hw.plan.search.planner import ROOM, in_tiles, mapped_as, one_by_one, placements, whole_layout
 from byoc_hw.plan.stages import Layout, lay_out
 from byoc_hw.plan.steps import Copy
+from byoc_hw.plan.tune.space import SearchSpace
 from byoc_hw.plan.work.ops import Op
 
 STRIPES = (1, 2, 4, 8)
@@ -62,7 +63,7 @@ def _laid_out(mapped: MappedGraph, choices: Iterable[Choices], slow: float = inf
     """The layouts of choices that can be carried out, and are not so many times slower than one before."""
     tried: set[Choices] = set()
     least = inf
-    for one in choices:
+    for one in _allowed(mapped, choices):
         if one not in tried:
             tried.add(one)
             with suppress(PlanError):  # another one fits
@@ -71,13 +72,30 @@ def _laid_out(mapped: MappedGraph, choices: Iterable[Choices], slow: float = inf
                 yield layout
 
 
+def _allowed(mapped: MappedGraph, choices: Iterable[Choices]) -> Iterator[Choices]:
+    """Choices as the accelerator's tuning space allows them."""
+    accelerator = mapped.accelerator
+    if accelerator.tuning == TuningSpace():
+        yield from choices
+        return
+    space = SearchSpace(mapped.graph, accelerator)
+    for one in choices:
+        with suppress(PlanError):  # others fit
+            yield replace(space.canonical(one), copies_transpose=one.copies_transpose)
+
+
 def _in_parts(mapped: MappedGraph) -> Iterator[Layout]:
-    """Layouts of a part that local memory has no room for as a whole: the fastest, then the others."""
+    """Layouts of a part that local memory has no room for as a whole: the fastest, then the others. One that has none
+    has its layers by themselves in tiles, whatever the tuning space allows."""
     found: list[Layout] = []
     for layout in _laid_out(mapped, _choices_in_parts(mapped), _SLOW):
         found.append(layout)
         if sum(len(one.work.ops) for one in found) > _ENOUGH:
             break
+    if not found:
+        with suppress(PlanError):  # then nothing fits
+            choices = one_by_one(mapped)
+            found.append(lay_out(mapped_as(mapped, choices), choices))
     fastest = min((one.cycles for one in found), default=0)
     near = (one for one in found if one.cycles <= _SLOW * fastest)
     yield from sorted(near, key=lambda one: one.cycles > fastest)
@@ -92,8 +110,9 @@ def _choices_in_parts(mapped: MappedGraph) -> Iterator[Choices]:
         yield from in_tiles(mapped)
         for stripes in STRIPES:
             yield Choices(mapped.mapping.swapped, (Group(1, stripes),), grouping.blocks, mapped.copies_transpose)
-    with suppress(PlanError):  # then nothing fits
-        yield one_by_one(mapped)
+    if mapped.accelerator.tuning.tile:
+        with suppress(PlanError):  # then nothing fits
+            yield one_by_one(mapped)
 
 
 def _choices_of_whole(mapped: MappedGraph) -> Iterator[Choices]:

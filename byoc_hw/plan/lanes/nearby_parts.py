@@ -106,7 +106,7 @@ def _with_choices(known: OrderedParts, at: int, choices: Choices, chip: Soc) -> 
     if [op.cycles for op in layout.work.ops] == [op.cycles for op in before.work.ops]:
         return None
     parts = [_at_the_start(part) for part in known.parts]
-    parts[at] = replace(parts[at], layout=layout)
+    parts[at] = replace(parts[at], layout=layout, pieces=False)
     return best_placed(parts, chip)
 
 

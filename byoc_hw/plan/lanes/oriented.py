@@ -10,13 +10,14 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 
 from byoc_hw.errors import PlanError
-from byoc_hw.graph import Graph, Reshape
+from byoc_hw.graph import Dense, Graph, Reshape, Transpose
 from byoc_hw.plan.array.cost import is_pointwise
 from byoc_hw.plan.array.mapped import MappedGraph, map_graph
 from byoc_hw.plan.array.mapping import components
 from byoc_hw.plan.array.window import extents
+from byoc_hw.plan.chip_choices import PartCut
 from byoc_hw.plan.chip_plan import ElementBox
-from byoc_hw.plan.lanes.cut import CutGraph, PartCut, Region, boxes_of_piece, by_pixels, pixels_in, place_of
+from byoc_hw.plan.lanes.cut import CutGraph, Region, boxes_of_piece, by_pixels, pixels_in, place_of
 from byoc_hw.soc import Soc
 from byoc_hw.tensor import Tensor
 
@@ -24,12 +25,14 @@ from byoc_hw.tensor import Tensor
 @dataclass(frozen=True)
 class OrientedPart:
     """A part as it is mapped. `arguments` are the region's tensor that each of its arguments lies in, and the byte.
-    `boxes` say of each layer where its output lies in that of the region's layer, None for all of it."""
+    `boxes` say of each layer where its output lies in that of the region's layer, None for all of it. `swapped` says
+    which components of the region are swapped."""
 
     cut: PartCut
     mapped: MappedGraph
     arguments: tuple[tuple[Tensor, int], ...]
     boxes: tuple[tuple[ElementBox, ...] | None, ...]
+    swapped: tuple[bool, ...] = ()
 
     @cached_property
     def reads(self) -> frozenset[Tensor]:
@@ -50,13 +53,25 @@ class Oriented:
 
     def __init__(self, region: Region, chip: Soc, swapped: Sequence[bool], copies_transpose: bool = True) -> None:
         self.region, self.chip, self._copies_transpose = region, chip, copies_transpose
-        component = components(region.graph)
-        self._swapped = [swapped[number] for number in component]
+        self._of_components = tuple(swapped)
+        self._swapped = [swapped[number] for number in components(region.graph)]
         self._outside = {*region.arguments, *region.graph.outputs}
 
     def axis(self, layer: int) -> int:
         """The dimension along which the rows of a layer's output lie on the array: 1 or 2; 1 for a dense layer."""
         return 2 if self._swapped[layer] else 1
+
+    def axes(self, whole: PartCut) -> tuple[int, ...]:
+        """The dimensions of the last output along which layers can be cut."""
+        index = whole.layers[-1]
+        layer = self.region.graph.layers[index]
+        if whole.flat:
+            return (1, 3) if len(whole.layers) == 1 and len(layer.ofm.shape) == 4 else (1,)
+        if isinstance(layer, Dense):
+            return (1,)
+        if len(layer.ofm.shape) != 4:
+            return (1,) if isinstance(layer, Reshape | Transpose) and len(layer.ofm.shape) > 1 else ()
+        return self.axis(index), 3
 
     def can_be_flat(self, layer: int) -> bool:
         """Whether a layer's pixels can be rows of their own: they lie in the same order in its input and its output."""
@@ -108,7 +123,7 @@ class Oriented:
         if any(not self._is_aligned(tensor, *place, lies.get(tensor)) for tensor, place in places.items()):
             return None
         ends = tuple(places[tensor] for tensor in (*graph.inputs, *graph.outputs))
-        return OrientedPart(cut, mapped, ends, boxes)
+        return OrientedPart(cut, mapped, ends, boxes, self._of_components)
 
     def _tiled_or_whole(self, cut: PartCut) -> bool:
         """Whether all layers of a part have tiles on its accelerator, or all run as a whole and none of them is cut."""

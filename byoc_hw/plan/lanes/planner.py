@@ -10,21 +10,21 @@ from byoc_hw.errors import InvalidInput, PlanError
 from byoc_hw.garbage import seldom_collected
 from byoc_hw.graph import Graph, Layer
 from byoc_hw.objective import Energy, Objective, wished
-from byoc_hw.plan.array.cost import best_cycles
 from byoc_hw.plan.bound.prices import cycles_bound, known_bound
 from byoc_hw.plan.bound.ways import least_alone
+from byoc_hw.plan.chip_choices import ChipChoices
 from byoc_hw.plan.chip_plan import ChipPlan
-from byoc_hw.plan.lanes.compose import chip_plan
+from byoc_hw.plan.lanes.carried_out import CarriedOut, plan_of, with_layers_of
 from byoc_hw.plan.lanes.cut import Region
 from byoc_hw.plan.lanes.finer_parts import parts_cut_finely
 from byoc_hw.plan.lanes.finishing import part_of_all
 from byoc_hw.plan.lanes.joint import OrderedParts, ordered_parts, side_by_side
 from byoc_hw.plan.lanes.kept_shares import with_kept_shares
-from byoc_hw.plan.lanes.lanes_clock import lanes_timeline
 from byoc_hw.plan.lanes.layer_forms import Several
 from byoc_hw.plan.lanes.nearby_parts import parts_nearby
-from byoc_hw.plan.lanes.price import Price, judge, prices
+from byoc_hw.plan.lanes.price import LEAST, Price, judge, prices
 from byoc_hw.plan.lanes.search import best_parts, parts_on
+from byoc_hw.plan.lanes.sharing import layer_costs
 from byoc_hw.plan.layer_orders import LayerOrder, graph_in_order, orders, own_order
 from byoc_hw.plan.stages import Layout
 from byoc_hw.soc import Soc
@@ -77,6 +77,16 @@ def plan_on_chip(
         return min(best.plan, *(one.nearby(chip) for one in near), key=cost)
 
 
+def plan_as_chosen(graph: Graph, chip: Soc, choices: ChipChoices) -> ChipPlan:
+    """The plan of a region on a chip that follows from choices. Raises `PlanError` where they do not fit these."""
+    carried_out, costs = CarriedOut(graph, chip), layer_costs(graph, chip)
+    for lane, index in carried_out.placed(choices):
+        if lane not in costs[index]:
+            rule = f"accelerator {chip.accelerators[lane].name} runs its layers"
+            raise PlanError(f"{graph.name}: {rule}: got {graph.layers[index].name}")
+    return replace(carried_out.plan(choices), bound=cycles_bound(graph, chip), costs=tuple(costs))
+
+
 @dataclass(frozen=True)
 class _Found:
     """A plan of a region, and the parts that it was made of, by the planner of the layers in some order."""
@@ -86,6 +96,7 @@ class _Found:
     planner: ChipPlanner
     order: LayerOrder
     graph: Graph
+    lanes: Sequence[int]
 
     def nearby(self, chip: Soc) -> ChipPlan:
         """The plan with choices near those of its parts."""
@@ -96,15 +107,9 @@ class _Found:
         parts = parts_nearby(uncut, chip)
         if all(one is other for one, other in zip(parts.parts, uncut, strict=True)):
             return self.plan
-        kept = with_kept_shares(parts, chip, Region(self.graph).arguments, 0.0)
-        return _with_layers_of(self.graph, self.order, self.planner.planned(parts_cut_finely(kept, chip, 0.0)))
-
-
-def _with_layers_of(graph: Graph, order: LayerOrder, plan: ChipPlan) -> ChipPlan:
-    """A plan of the layers of a graph in some order, as one of the graph."""
-    parts = tuple(replace(part, layers=tuple(order[index] for index in part.layers)) for part in plan.parts)
-    costs = dict(zip(order, plan.costs, strict=True))
-    return replace(plan, graph=graph, parts=parts, costs=tuple(costs[index] for index in sorted(costs)))
+        kept = with_kept_shares(parts, chip, Region(self.graph).arguments, LEAST)
+        finished = parts_cut_finely(kept, chip, LEAST)
+        return with_layers_of(self.graph, self.order, self.planner.planned(finished, self.lanes))
 
 
 def _in_orders(
@@ -119,7 +124,7 @@ def _in_orders(
     for order in tried:
         ordered = planner.in_order(order)
         for plan, parts in ordered.on(lanes, objective, several):
-            yield _Found(_with_layers_of(graph, order, plan), parts, ordered, order, graph)
+            yield _Found(with_layers_of(graph, order, plan), parts, ordered, order, graph, lanes)
 
 
 class ChipPlanner:
@@ -127,14 +132,7 @@ class ChipPlanner:
 
     def __init__(self, graph: Graph, chip: Soc, place: Mapping[str, str], bound: int | None = None) -> None:
         self.graph, self._place = graph, place
-        self._costs = tuple(
-            {
-                lane: best_cycles(layer, one)
-                for lane, one in enumerate(chip.accelerators)
-                if not any(one.broken_rules(layer))
-            }
-            for layer in graph.layers
-        )
+        self._costs = tuple(layer_costs(graph, chip))
         for layer, cost in zip(graph.layers, self._costs, strict=True):
             if not cost:
                 raise PlanError(f"{layer.name}: an accelerator of {chip.name} can run it: none can")
@@ -154,7 +152,7 @@ class ChipPlanner:
         The search is one of `several`."""
         found = self._priced(prices(objective, self._chip.only(lanes)), lanes, several)
         cost = judge(objective, self._chip)
-        return sorted(((self.planned(parts), parts) for parts in found), key=lambda one: cost(one[0]))[:1]
+        return sorted(((self.planned(parts, lanes), parts) for parts in found), key=lambda one: cost(one[0]))[:1]
 
     def fewer(self) -> Iterator[tuple[int, ...]]:
         """Accelerators that have all of the layers without the others: of a small chip each choice, of others each by
@@ -193,7 +191,7 @@ class ChipPlanner:
         with seldom_collected():
             every = range(len(self._chip.accelerators))
             found = self._priced([Price(copied=weight) for weight in _LESS], every, Several())
-            return [self.planned(parts) for parts in found]
+            return [self.planned(parts, every) for parts in found]
 
     def able(self) -> list[int]:
         """The accelerators that may run every layer."""
@@ -201,18 +199,17 @@ class ChipPlanner:
 
     def alone(self, lane: int, layout: Layout) -> ChipPlan:
         """The plan with all layers on one accelerator, as they are laid out for it."""
-        return self.planned(ordered_parts(side_by_side([part_of_all(self._region, lane, layout)]), self._chip))
+        parts = ordered_parts(side_by_side([part_of_all(self._region, lane, layout)]), self._chip)
+        return self.planned(parts, [lane])
 
     def _priced(self, prices: Sequence[Price], lanes: Sequence[int], several: Several) -> list[OrderedParts]:
         if len(lanes) == len(self._chip.accelerators):
             return best_parts(self._region, self._chip, self._wanted, prices, several)
         return parts_on(self._region, self._chip, lanes, self._wanted, prices, several)
 
-    def planned(self, parts: OrderedParts) -> ChipPlan:
-        """The plan of parts in a possible order."""
-        plan = chip_plan(self._region, self._chip, parts)
-        cycles = lanes_timeline(plan).total  # as the core goes round, which the search leaves out
-        return replace(plan, cycles=cycles, bound=self._bound, costs=self._costs)
+    def planned(self, parts: OrderedParts, lanes: Sequence[int]) -> ChipPlan:
+        """The plan of parts in a possible order, which were cut for some of the accelerators."""
+        return replace(plan_of(self._region, self._chip, parts, lanes), bound=self._bound, costs=self._costs)
 
 
 def _wished(layer: Layer, costs: Mapping[int, int], chip: Soc, place: Mapping[str, str]) -> Mapping[int, int]:

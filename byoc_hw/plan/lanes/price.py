@@ -15,7 +15,7 @@ from byoc_hw.plan.lanes.profile import Option
 from byoc_hw.plan.lanes.together import Together
 from byoc_hw.soc import Soc
 
-_LEAST = 2
+LEAST = 2
 """Cycles that one more copy or job has to save where only cycles count: of plans that are about as fast, the one that
 asks less of the core is better."""
 
@@ -71,11 +71,11 @@ def prices(objective: Objective | None, chip: Soc) -> Sequence[Price]:
     """What parts cost for an objective: with several answers, the best plan of any of them is the one."""
     action = instructions_of_an_action(chip)
     if objective is None:
-        return [Price(action=_LEAST)]
+        return [Price(action=LEAST)]
     if isinstance(objective, Energy):
         array = tuple(objective.array[one.name] for one in chip.accelerators)
         return [Price(_TIE, array, objective.copied, action * objective.host)]
-    return [Price(action=max(share * action * chip.host_cycles_per_instruction, _LEAST)) for share in _SHARES]
+    return [Price(action=max(share * action * chip.host_cycles_per_instruction, LEAST)) for share in _SHARES]
 
 
 def judge(objective: Objective | None, chip: Soc) -> Callable[[ChipPlan], float]:

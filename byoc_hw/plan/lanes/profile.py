@@ -213,7 +213,8 @@ class Option:
         """The part laid out as its profile says."""
         choices = self.profile.choices
         layout = lay_out(mapped_as(self.part.mapped, choices), choices)
-        return PlacedPart(self.part, in_pieces(layout) if self.profile.pieces else layout)
+        pieces = self.profile.pieces
+        return PlacedPart(self.part, in_pieces(layout) if pieces else layout, pieces)
 
 
 def boxes_of(step: Started | None, tensor: Tensor, start: int, nbytes: int) -> Iterator[tuple[int, int, int, int]]:

@@ -99,7 +99,7 @@ class _Search:
         None if there is none."""
         costs = PlanCosts(price, self._together)
         finishing = Finishing(self._forms.oriented, costs)
-        plans = [finishing.as_one_part(part) for part in self._whole]
+        plans = [finishing.of_parts([part]) for part in self._whole]
         if any(one.ordered.order.cycles >= _FAR * self._several.known for one in plans):
             return plans
         least = min((one.cost for one in plans), default=inf)

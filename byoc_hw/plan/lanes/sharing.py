@@ -11,11 +11,13 @@ from dataclasses import replace
 from itertools import accumulate, chain, islice, pairwise
 from math import gcd, lcm
 
-from byoc_hw.graph import Dense, Graph, Layer, Reshape, Transpose, Weighted
+from byoc_hw.graph import Graph, Layer, Reshape, Weighted
 from byoc_hw.integers import ceil_div
+from byoc_hw.plan.array.cost import best_cycles
 from byoc_hw.plan.array.kinds import rows_at_a_time
 from byoc_hw.plan.bound.ways import least_alone, weight_bytes
-from byoc_hw.plan.lanes.cut import PartCut, pixels_in
+from byoc_hw.plan.chip_choices import PartCut
+from byoc_hw.plan.lanes.cut import pixels_in
 from byoc_hw.plan.lanes.oriented import Oriented
 from byoc_hw.soc import Soc
 
@@ -27,6 +29,15 @@ LayerCosts = Sequence[Mapping[int, int]]
 """Of each layer the accelerators that may run it, by index, and its cycles on each."""
 
 
+def layer_costs(graph: Graph, chip: Soc) -> LayerCosts:
+    """The cycles of each layer by itself on each accelerator whose limits it keeps."""
+    accelerators = list(enumerate(chip.accelerators))
+    return [
+        {lane: best_cycles(layer, one) for lane, one in accelerators if not any(one.broken_rules(layer))}
+        for layer in graph.layers
+    ]
+
+
 class Sharing:
     """The shares of a region's layers."""
 
@@ -36,18 +47,6 @@ class Sharing:
             {lane: least_alone([layer], chip.accelerators[lane]) for lane in cost}
             for layer, cost in zip(graph.layers, costs, strict=True)
         ]
-
-    def axes(self, whole: PartCut) -> tuple[int, ...]:
-        """The dimensions of the last output along which layers can be cut."""
-        index = whole.layers[-1]
-        layer = self._graph.layers[index]
-        if whole.flat:
-            return (1, 3) if len(whole.layers) == 1 and len(layer.ofm.shape) == 4 else (1,)
-        if isinstance(layer, Dense):
-            return (1,)
-        if len(layer.ofm.shape) != 4:
-            return (1,) if isinstance(layer, Reshape | Transpose) and len(layer.ofm.shape) > 1 else ()
-        return self._oriented.axis(index), 3
 
     def _busy(self, lane: int, whole: PartCut) -> float:
         """Cycles of the busier engine of an accelerator that has all of a cut: its array, with rows packed where it

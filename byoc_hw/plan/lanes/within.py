@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Graph
+from byoc_hw.plan.chip_choices import ChipChoices
 from byoc_hw.plan.chip_plan import ChipPlan
 from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.lanes.planner import ChipPlanner
@@ -29,6 +30,16 @@ class SizedChipPlan:
         """Cycles of the region."""
         return self.plan.cycles
 
+    @property
+    def choices(self) -> ChipChoices | None:
+        """What the plan follows from."""
+        return self.plan.choices
+
+
+def sized_on_chip(plan: ChipPlan, border: Border) -> SizedChipPlan:
+    """The sizes of a plan."""
+    return SizedChipPlan(plan, plan.memory.peak(border.inputs, border.outputs), flash_bytes(plan) + table_bytes(plan))
+
 
 class SizedChipPlans:
     """The plans of a region on a chip that a search has found so far, by their sizes, and the search for further ones.
@@ -40,7 +51,7 @@ class SizedChipPlans:
         self._planner, self._border = ChipPlanner(graph, chip, place), border
         self._alone = {lane: SizedPlans(graph, chip.accelerators[lane], border) for lane in self._planner.able()}
         self._found: dict[tuple[int, Choices | None], SizedChipPlan] = {
-            (number, None): self._sized(plan) for number, plan in enumerate(self._planner.with_fewer_copies())
+            (number, None): sized_on_chip(plan, border) for number, plan in enumerate(self._planner.with_fewer_copies())
         }
 
     def within(self, ram: int) -> SizedChipPlan | None:
@@ -65,11 +76,7 @@ class SizedChipPlans:
                 for one in plans_of(plans):
                     if one is not None and (lane, one.layout.choices) not in self._found:
                         plan = self._planner.alone(lane, one.layout)
-                        self._found[lane, one.layout.choices] = self._sized(plan)
+                        self._found[lane, one.layout.choices] = sized_on_chip(plan, self._border)
 
     def _fitting(self, ram: int) -> list[SizedChipPlan]:
         return [one for one in self._found.values() if one.ram <= ram]
-
-    def _sized(self, plan: ChipPlan) -> SizedChipPlan:
-        ram = plan.memory.peak(self._border.inputs, self._border.outputs)
-        return SizedChipPlan(plan, ram, flash_bytes(plan) + table_bytes(plan))

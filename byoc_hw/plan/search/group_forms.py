@@ -178,7 +178,8 @@ class GroupForms:
 
     def _packs_tiles(self, index: int) -> bool:
         """Whether tiles with packed rows may take the array fewer cycles than stripes."""
-        return index not in self._packed and worth_packing_tiles(self._layers[index], self._accelerator)
+        worth = worth_packing_tiles(self._layers[index], self._accelerator)
+        return self._allowed.tile and index not in self._packed and worth
 
     def _height(self, span: GroupSpan) -> int:
         """The rows that stripes cut."""

@@ -225,7 +225,8 @@ class MeasuredRuns:
 
     def _finer(self, choices: Choices, run: MeasuredRun, first: int) -> Iterator[Choices]:
         """Choices with a run from a group on, with the units that take turns in pieces, where the array waits."""
-        finer = tuple(replace(one, pieces=PIECES[-1]) if _takes_turns(one) else one for one in run.groups)
+        most = PIECES[-1] if self.mapped.accelerator.tuning.overlap else 1
+        finer = tuple(replace(one, pieces=most) if _takes_turns(one) else one for one in run.groups)
         if finer != run.groups and run.cycles > _NEAR * self._least_jobs(run):
             stop = first + len(run.groups)
             yield replace(choices, groups=(*choices.groups[:first], *finer, *choices.groups[stop:]))

@@ -154,14 +154,16 @@ def candidates(
     graph: Graph, accelerator: Accelerator
 ) -> Iterator[tuple[MappedGraph, list[Grouping], list[Iterator[Choices]]]]:
     """Choices to try, the best ones first; each kind only if the kind before gave none. Those of a kind are by form:
-    with packed rows, and without; there is a grouping for each form."""
+    with packed rows, and without; there is a grouping for each form. Where none gives any, layers are by themselves in
+    tiles, whatever the tuning space allows."""
     plain, known = map_graph(graph, accelerator, copies_transpose=False), Known()
     for one in mappings(graph, accelerator):
         forms = [[Grouping(variant, known=known) for variant in placements(form)] for form in forms_of(one)]
         whole = [[all_held(each.mapped) for each in groupings if all_fit(each.mapped)] for groupings in forms]
         plainest = [groupings[-1] for groupings in forms]  # no tensor lies in another one
         held: list[Iterator[Choices]] = [chain.from_iterable(found) for found in whole]
-        parts = [*map(_in_parts, forms[:-1]), chain(_in_parts(forms[-1]), _by_themselves(plain), in_tiles(plain))]
+        tiles = [_by_themselves(plain), in_tiles(plain)] if accelerator.tuning.tile else []
+        parts = [*map(_in_parts, forms[:-1]), chain(_in_parts(forms[-1]), *tiles)]
         if any(one.mapped.mapping.stored for groupings in forms for one in groupings):
             parts = list(map(chain, held, parts))  # something is not held in any case
         elif any(whole):
@@ -198,7 +200,8 @@ copies, also of those alone that have room for it, and of those with the fewest 
 
 
 def in_tiles(plain: MappedGraph) -> Iterator[Choices]:
-    """A region of one layer in tiles that are computed while others are copied, or piece by piece."""
+    """A region of one layer in tiles that are computed while others are copied, or piece by piece, where the tuning
+    space allows it."""
     layers, allowed = plain.mapping.layers, plain.accelerator.tuning
     if len(layers) != 1 or not (allowed.tile and allowed.overlap) or not can_tile(layers[0], plain.storages.of):
         return

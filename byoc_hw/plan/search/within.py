@@ -11,6 +11,7 @@ from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Graph
 from byoc_hw.plan.array.mapped import MappedGraph
+from byoc_hw.plan.chip_choices import ChipChoices
 from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.planned import table_bytes
 from byoc_hw.plan.search.grouping import Grouping
@@ -58,6 +59,11 @@ class Sized:
         """Accelerator cycles of the region."""
         return self.layout.cycles
 
+    @property
+    def choices(self) -> Choices:
+        """What the plan follows from."""
+        return self.layout.choices
+
     @cached_property
     def plan(self) -> RegionPlan:
         """The plan as it is written down."""
@@ -80,12 +86,19 @@ class Room:
     border: Border
     ram: int
     flash: int
-    choices: Choices | None = None
+    choices: Choices | ChipChoices | None = None
 
-    def holds(self, layout: Layout) -> bool:
-        """Whether a region as it is laid out keeps to the limits."""
-        size = sized(layout, self.border)
+    def holds(self, size: _Sizes) -> bool:
+        """Whether a plan keeps to the limits."""
         return size.ram <= self.ram and size.flash <= self.flash
+
+
+class _Sizes(Protocol):
+    @property
+    def ram(self) -> int: ...
+
+    @property
+    def flash(self) -> int: ...
 
 
 class _Measured(Protocol):

@@ -8,25 +8,23 @@ from __future__ import annotations
 
 import hashlib
 import json
-import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from dataclasses import dataclass
+from functools import partial
 from itertools import count
-from math import inf
 from random import Random
-from typing import NamedTuple
+from typing import Any, Generic, Protocol, TypeVar
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Graph, Layer
+from byoc_hw.plan.chip_choices import ChipChoices
 from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.search.within import Room
-from byoc_hw.plan.stages import lay_out
-from byoc_hw.plan.steps import SCRATCH
 from byoc_hw.plan.tune.moves import step
 from byoc_hw.plan.tune.own_plan import known_layout
+from byoc_hw.plan.tune.scores import RegionScores, Score, evaluated, packed
 from byoc_hw.plan.tune.space import SearchSpace
 from byoc_hw.tensor import Tensor
 
@@ -46,14 +44,6 @@ PATIENCE = 40
 """Rounds without a better plan before the search restarts."""
 
 
-class Score(NamedTuple):
-    """The score of a plan: accelerator cycles, then copies and jobs, then bytes of main memory."""
-
-    cycles: int
-    operations: int
-    main_memory: int
-
-
 @dataclass(frozen=True)
 class TunedRegion:
     """The best choices that were found for a region. `fingerprint` identifies it, `name` is its symbol in the model.
@@ -65,7 +55,7 @@ class TunedRegion:
     name: str
     fingerprint: str
     layers: int
-    choices: Choices
+    choices: Choices | ChipChoices
     before: int
     after: int
     evaluations: int
@@ -111,62 +101,79 @@ _MOVED = ("axis", "begin", "steps", "before", "rows", "columns")
 """The fields of layers that only move bytes."""
 
 
-# ---------------------------------------------------------------- one plan
-
-
-def evaluated(problem: bytes, choices: Choices, most: float = inf, near: float | None = None) -> Score | None:
-    """The score of choices; None where they do not fit memory or have more than `most` operations. Operations are cut
-    finely in plans alone that take up to `near` cycles otherwise.
-
-    Can run in another process.
-    """
-    space, room = _opened(problem)
-    mapped = space.groups_of(choices).mapped
-    try:
-        layout = lay_out(mapped, replace(choices, fine=choices.fine and near is None), exact=True, most=most)
-        if choices.fine and near is not None and layout.cycles <= near:
-            layout = lay_out(mapped, choices, exact=True, most=most)
-    except PlanError:
-        return None
-    memory = sum(storage.nbytes for storage, home in layout.work.homes.items() if home.address.space == SCRATCH)
-    constants = 0 if space.accelerator.dma_reads_flash else layout.flash.nbytes
-    fits = memory + constants <= space.accelerator.ram if room is None else room.holds(layout)
-    return Score(layout.cycles, len(layout.work.ops), memory) if fits else None
-
-
-def packed(graph: Graph, accelerator: Accelerator, room: Room | None = None) -> bytes:
-    """A region for `evaluated`, with the limits of its plans, and without the data that plans do not depend on:
-    small enough to send with each task."""
-    return pickle.dumps((_without_data(graph), replace(accelerator, limits=dict(accelerator.limits)), room))
-
-
-@lru_cache(maxsize=4)
-def _opened(problem: bytes) -> tuple[SearchSpace, Room | None]:
-    graph, accelerator, room = pickle.loads(problem)
-    return SearchSpace(graph, accelerator), room
-
-
-def _without_data(graph: Graph) -> Graph:
-    bare: dict[Tensor, Tensor] = {}
-
-    def strip(tensor: Tensor) -> Tensor:
-        known = tensor.quantization if tensor.data is None else None  # what lies around packed rows
-        return bare.setdefault(tensor, replace(tensor, name=str(len(bare)), quantization=known, data=None))
-
-    return Graph(
-        graph.name,
-        tuple(map(strip, graph.inputs)),
-        tuple(map(strip, graph.outputs)),
-        tuple(replace(layer.with_tensors(strip), source=()) for layer in graph.layers),
-    )
-
-
 # ---------------------------------------------------------------- many plans
 
-Found = tuple[Score, Choices]
+AnyChoices = TypeVar("AnyChoices", bound=Choices | ChipChoices)
 
 Watch = Callable[[int, Score, Score], None]
 """Called after each round with the plans tried, the score of the planner's own, and the best so far."""
+
+
+class ChoiceSpace(Protocol[AnyChoices]):
+    """The choices of a region that a search goes through."""
+
+    def start(self, own: AnyChoices) -> AnyChoices:
+        """The choices that a search begins with, where the planner has its `own`."""
+
+    def moved(self, choices: AnyChoices, random: Random) -> AnyChoices:
+        """Choices after a random move; the same ones where it is impossible."""
+
+    def at_least(self) -> float:
+        """A cheap lower bound on the number of choices."""
+
+    def everything(self) -> Iterator[AnyChoices]:
+        """All choices, some of them several times."""
+
+
+class _RegionSpace:
+    """The choices of a region on one accelerator."""
+
+    def __init__(self, graph: Graph, accelerator: Accelerator) -> None:
+        self._space = SearchSpace(graph, accelerator)
+        self.start, self.at_least, self.everything = self._space.canonical, self._space.at_least, self._space.everything
+
+    def moved(self, choices: Choices, random: Random) -> Choices:
+        return step(self._space, choices, random)
+
+
+@dataclass(frozen=True)
+class Search(Generic[AnyChoices]):
+    """A search for better choices than the planner's `own`: up to `budget` of a `space`, in an order that `seed` gives.
+
+    `scores` makes what gives choices scores: of a region, on `hardware`, within the limits of `room`. They are worked
+    out here, or by the workers of an `executor`.
+    """
+
+    graph: Graph
+    hardware: Any
+    scores: Callable[[Graph, Any, Room | None], Callable[..., Score | None]]
+    space: ChoiceSpace[AnyChoices]
+    own: AnyChoices
+    budget: int
+    seed: int
+    executor: Executor | None
+    room: Room | None
+    watch: Watch
+
+    def best(self) -> TunedRegion:
+        """The best of all that were tried, the planner's own among them.
+
+        Raises `PlanError` where that one does not fit, `SearchInterrupted` for a `KeyboardInterrupt` once it has one.
+        """
+        rounds = _Rounds(self)
+        try:
+            exact = rounds.all_there_are()
+            if not exact:
+                rounds.near_the_best()
+        except KeyboardInterrupt as error:
+            raise SearchInterrupted(self._found(rounds, exact=False)) from error
+        return self._found(rounds, exact)
+
+    def _found(self, rounds: _Rounds[AnyChoices], exact: bool) -> TunedRegion:
+        score, choices = rounds.best
+        before, tried = rounds.before.cycles, rounds.evaluations
+        layers = len(self.graph.layers)
+        return TunedRegion(self.graph.name, rounds.mark, layers, choices, before, score.cycles, tried, exact)
 
 
 def tune_region(
@@ -183,49 +190,36 @@ def tune_region(
 
     Raises `PlanError` where the planner has none, `SearchInterrupted` for a `KeyboardInterrupt` once it has one.
     """
-    search = _Search(graph, accelerator, budget, seed, executor, room, watch)
-    try:
-        exact = search.all_there_are()
-        if not exact:
-            search.near_the_best()
-    except KeyboardInterrupt as error:
-        raise SearchInterrupted(_found(search, graph, exact=False)) from error
-    return _found(search, graph, exact)
+    fitting = None if room is None else room.choices
+    own = fitting if isinstance(fitting, Choices) else known_layout(graph, accelerator).choices
+    space = _RegionSpace(graph, accelerator)
+    return Search(graph, accelerator, RegionScores, space, own, budget, seed, executor, room, watch).best()
 
 
-def _found(search: _Search, graph: Graph, exact: bool) -> TunedRegion:
-    score, choices = search.best
-    before, tried = search.before.cycles, search.evaluations
-    return TunedRegion(graph.name, search.mark, len(graph.layers), choices, before, score.cycles, tried, exact)
+class _Rounds(Generic[AnyChoices]):
+    """The rounds of a search: `best` so far, with its score, that of the planner's own `before`, and how many plans
+    were tried."""
 
-
-class _Search:
-    def __init__(
-        self,
-        graph: Graph,
-        accelerator: Accelerator,
-        budget: int,
-        seed: int,
-        executor: Executor | None,
-        room: Room | None,
-        watch: Watch,
-    ) -> None:
-        self.space = SearchSpace(graph, accelerator)
-        self.mark = fingerprint(graph)
-        self.budget, self.seed, self.watch = budget, seed, watch
-        self.score = partial(evaluated, packed(graph, accelerator, room))
-        self.map = map if executor is None else executor.map
-        fitting = None if room is None else room.choices
-        own = known_layout(graph, accelerator).choices if fitting is None else fitting
-        start = self.space.canonical(own)
-        before, score = self.score(own), self.score(start)
+    def __init__(self, search: Search[AnyChoices]) -> None:
+        self.space, self.mark = search.space, fingerprint(search.graph)
+        self.budget, self.seed, self.watch = search.budget, search.seed, search.watch
+        problem = search.graph, search.hardware, search.room
+        if search.executor is None:
+            self.map: Callable[..., Iterable[Score | None]] = map
+            self.score: Callable[..., Score | None] = search.scores(*problem)
+        else:
+            self.map, self.score = search.executor.map, partial(evaluated, packed(search.scores, *problem))
+        start = self.space.start(search.own)
+        before, score = self.score(search.own), self.score(start)
         if before is None or score is None:
-            raise PlanError(f"{graph.name}: the tuning space of {accelerator.label} leaves no room for a plan")
-        whole = self.score(replace(own, fine=False)) if own.fine else before
+            raise PlanError(
+                f"{search.graph.name}: the tuning space of {search.hardware.label} leaves no room for a plan"
+            )
+        whole = self.score(search.own, near=0)
         self.near: float | None = _NEAR * (whole or before).cycles / max(before.cycles, 1)
         self.score = partial(self.score, most=LARGEST * before.operations)
         self.before = before
-        self.best: Found = score, start
+        self.best: tuple[Score, AnyChoices] = score, start
         self.tried = {start}
         self.evaluations = 0
 
@@ -259,20 +253,20 @@ class _Search:
             if since == PATIENCE:
                 kept, since = [random.choice(kept)], 0
 
-    def _near(self, kept: Sequence[Found], random: Random) -> list[Choices]:
+    def _near(self, kept: Sequence[tuple[Score, AnyChoices]], random: Random) -> list[AnyChoices]:
         """New choices: usually one move from the best or another kept plan, sometimes several moves."""
-        found: dict[Choices, None] = {}
+        found: dict[AnyChoices, None] = {}
         for _ in range(20 * BATCH):
             _, choices = kept[min(int(random.expovariate(0.5)), len(kept) - 1)]
             for _ in range(1 + min(int(random.expovariate(1.0)), 4)):
-                choices = step(self.space, choices, random)
+                choices = self.space.moved(choices, random)
             if choices not in self.tried:
                 found[choices] = None
             if len(found) == BATCH:
                 break
         return list(found)
 
-    def _try(self, batch: Sequence[Choices]) -> list[Found]:
+    def _try(self, batch: Sequence[AnyChoices]) -> list[tuple[Score, AnyChoices]]:
         """The plans of a batch that are possible, within the budget, newest first."""
         batch = [choices for choices in batch if choices not in self.tried][: self.budget - self.evaluations]
         near = None if self.near is None else self.near * self.best[0].cycles
@@ -285,9 +279,9 @@ class _Search:
         return found[::-1]
 
 
-def _best(found: Sequence[Found]) -> list[Found]:
+def _best(found: Sequence[tuple[Score, AnyChoices]]) -> list[tuple[Score, AnyChoices]]:
     """The best plans in order; of plans with the same score, the first one, which is the newest."""
-    distinct: dict[Score, Found] = {}
+    distinct: dict[Score, tuple[Score, AnyChoices]] = {}
     for item in found:
         distinct.setdefault(item[0], item)
     return [distinct[score] for score in sorted(distinct)[:KEPT]]

@@ -170,7 +170,7 @@ class GroupSpace:
         overlap = once or (group.overlap and self.limits.overlap)
         resident = once or (group.resident and self.limits.resident)
         alternating = group.alternating and self.limits.resident and not (resident or outer or group.tiling)
-        pieces = 1 if once else _nearest(PIECES, group.pieces)
+        pieces = _nearest(PIECES, group.pieces) if self.limits.overlap and not once else 1
         return replace(group, overlap=overlap, resident=resident, alternating=alternating, pieces=pieces)
 
 

@@ -11,8 +11,9 @@ from plan_chips import PAIR, TWINS
 from plan_samples import Samples, graph_of
 from test_chip_plans import EXAMPLES, check_on_chip, chip_regions
 
+from byoc_hw.plan.chip_choices import PartCut
 from byoc_hw.plan.chip_plan import ElementBox
-from byoc_hw.plan.lanes.cut import PartCut, Piece, Region, boxes_of_piece
+from byoc_hw.plan.lanes.cut import Piece, Region, boxes_of_piece
 from byoc_hw.plan.lanes.joint import joint_work, patient_order, side_by_side
 from byoc_hw.plan.lanes.together import waits
 from byoc_hw.plan.layer_orders import orders

@@ -8,8 +8,9 @@ from test_chip_plans import check_on_chip
 
 from byoc_hw.accelerator import REFERENCE
 from byoc_hw.plan.array.cost import best_cycles
+from byoc_hw.plan.chip_choices import PartCut
 from byoc_hw.plan.lanes import finishing
-from byoc_hw.plan.lanes.cut import PartCut, Region
+from byoc_hw.plan.lanes.cut import Region
 from byoc_hw.plan.lanes.layer_forms import LayerForms
 from byoc_hw.plan.lanes.part_order import parts_in_better_order
 from byoc_hw.plan.lanes.together import Together

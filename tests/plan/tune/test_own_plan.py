@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from plan_graphs import regions
 from plan_samples import Samples, accelerator, graph_of
 
-from byoc_hw.accelerator import SMALL
+from byoc_hw.accelerator import SMALL, TuningSpace
 from byoc_hw.errors import PlanError
 from byoc_hw.plan.stages import written
 from byoc_hw.plan.tune import own_plan
@@ -96,3 +96,24 @@ def test_what_is_known_is_the_plan_that_a_search_finds(region):
     hardware, graph = region
     found = plain(known_layout(graph, hardware))
     assert plain(known_layout(graph, hardware)) == found == plain(own_layout(graph, hardware))
+
+
+@pytest.mark.parametrize("name", ["overlap", "tile"])
+def test_a_plan_has_no_choices_that_the_vendor_rules_out(name):
+    samples = Samples()
+    first = samples.conv2d(samples.tensor((1, 20, 12, 16)), 16, padding=(1, 1, 1, 1))
+    second = samples.depthwise(first.ofm, padding=(1, 1, 1, 1))
+    third = samples.conv2d(second.ofm, 16, (1, 1))
+    add = samples.add(third.ofm, first.ofm)
+    graph = graph_of([first.ifm], [first, second, third, add], [add.ofm])
+    hardware = replace(SMALL, activation_memory=2048, weight_memory=2048, packed_rows=False)
+    wide = known_layout(graph, hardware).choices.groups
+    narrow = known_layout(graph, replace(hardware, tuning=replace(TuningSpace(), **{name: False}))).choices.groups
+    ruled_out = {"overlap": takes_turns, "tile": lambda group: group.tiling is not None}[name]
+    assert any(map(ruled_out, wide))
+    assert not any(map(ruled_out, narrow))
+
+
+def takes_turns(group):
+    several = group.stripes > 1 or group.patched or group.tiling is not None
+    return several and (group.overlap or group.pieces > 1)

@@ -17,7 +17,8 @@ from byoc_hw.plan.choices import Choices, Group, from_plain
 from byoc_hw.plan.order.timeline import timeline
 from byoc_hw.plan.place.local import place_local
 from byoc_hw.plan.tune.moves import step
-from byoc_hw.plan.tune.rounds import evaluated, fingerprint, packed, tune_region
+from byoc_hw.plan.tune.rounds import fingerprint, tune_region
+from byoc_hw.plan.tune.scores import RegionScores, evaluated, packed
 from byoc_hw.plan.tune.space import SearchSpace
 from byoc_hw.plan.work.ops import Access, Op, activations
 
@@ -226,7 +227,7 @@ def test_tuning_obeys_the_space():
 @pytest.mark.slow
 def test_choices_without_what_has_no_effect_take_the_same_cycles():
     graph = residual()
-    space, problem = SearchSpace(graph, HARDWARE), packed(graph, HARDWARE)
+    space, problem = SearchSpace(graph, HARDWARE), packed(RegionScores, graph, HARDWARE)
     everything = frozenset(range(len(space.groups_of(choose(graph, HARDWARE)).storages.all)))
     for choices in walk(space, graph, HARDWARE, 40):
         assert space.canonical(choices) == choices
@@ -245,20 +246,34 @@ def test_a_region_that_is_sent_to_be_evaluated_has_all_inputs_of_a_concatenation
     graph = graph_of([ifm], [*layers, joined, last], [last.ofm])
     choices = choose(graph, HARDWARE)
     assert choices.placed | choices.stored
-    assert evaluated(packed(graph, HARDWARE), choices).cycles == evaluate(graph, choices, HARDWARE)
+    assert evaluated(packed(RegionScores, graph, HARDWARE), choices).cycles == evaluate(graph, choices, HARDWARE)
+
+
+def test_a_region_that_is_sent_to_be_evaluated_has_its_constants():
+    """Packed rows, and a constant that is loaded with its zero point around it."""
+    samples = Samples()
+    first = samples.conv2d(samples.tensor((1, 12, 12, 8)), 8, padding=(1, 1, 1, 1))
+    both = samples.add(first.ofm, samples.constant(first.ofm.shape))
+    last = samples.conv2d(both.ofm, 8, padding=(1, 1, 1, 1))
+    graph = graph_of([first.ifm], [first, both, last], [last.ofm])
+    for hardware in (HARDWARE, accelerator(3000, 4096, dma_width=4), replace(HARDWARE, packed_rows=True)):
+        choices = choose(graph, hardware)
+        cycles = evaluate(graph, choices, hardware)
+        assert evaluated(packed(RegionScores, graph, hardware), choices).cycles == cycles
+        assert RegionScores(graph, hardware)(choices).cycles == cycles
 
 
 @pytest.mark.slow
 def test_a_plan_for_more_main_memory_than_there_is_does_not_count():
     graph, choices = residual(), choose(residual(), HARDWARE)
-    assert evaluated(packed(graph, HARDWARE), choices) is not None
-    assert evaluated(packed(graph, replace(HARDWARE, ram=64)), choices) is None
+    assert evaluated(packed(RegionScores, graph, HARDWARE), choices) is not None
+    assert evaluated(packed(RegionScores, graph, replace(HARDWARE, ram=64)), choices) is None
 
 
 @pytest.mark.slow
 def test_operations_are_cut_finely_only_in_plans_that_are_near():
     graph = residual()
-    choices, problem = replace(choose(graph, HARDWARE), fine=True), packed(graph, HARDWARE)
+    choices, problem = replace(choose(graph, HARDWARE), fine=True), packed(RegionScores, graph, HARDWARE)
     whole, fine = (evaluated(problem, replace(choices, fine=one)) for one in (False, True))
     assert fine.cycles < whole.cycles
     assert evaluated(problem, choices, near=whole.cycles) == fine
@@ -277,7 +292,7 @@ def test_every_plan_of_the_space_that_fits_is_right(alignment):
     dense = samples.dense(flat.ofm, 20)
     hardware = replace(HARDWARE, dma_alignment=alignment)
     for graph in (residual(), graph_of([ifm], [conv, pool, turned, flat, dense], [dense.ofm, conv.ofm])):
-        problem = packed(graph, hardware)
+        problem = packed(RegionScores, graph, hardware)
         for choices in walk(SearchSpace(graph, hardware), graph, hardware, 8):
             score = evaluated(problem, choices)
             if score is not None:
