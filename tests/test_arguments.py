@@ -82,7 +82,7 @@ def test_building_refuses(partitioned, options, message):
         ({"seed": -1}, "seed is at least 0: got -1"),
         ({"executor": 4}, "executor has the interface of concurrent.futures.Executor: got 4"),
         ({"progress": "yes"}, "progress is True or False: got 'yes'"),
-        ({"accelerator": "SMALL"}, "accelerator is an Accelerator: got 'SMALL'"),
+        ({"accelerator": "SMALL"}, "accelerator is an Accelerator or a Soc: got 'SMALL'"),
     ],
 )
 def test_tuning_refuses(partitioned, options, message):

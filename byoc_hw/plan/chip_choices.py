@@ -55,9 +55,8 @@ class ChipChoices:
 
     `order` are the region's layers, by index, in the order in which `parts` number them. `lanes` are the accelerators,
     by index, that the region is cut for, as on a chip of these alone. `swapped` says which of the region's components
-    have height and width swapped. The parts of an accelerator run in their order; those without layers copy what no
-    layer writes to an output. With `alone` the only part has all layers as one accelerator would have them: its own
-    choices say what is swapped.
+    have height and width swapped. The parts of an accelerator run in their order. With `alone` the only part has all
+    layers as one accelerator would have them: its own choices say what is swapped.
     """
 
     order: tuple[int, ...]
@@ -82,7 +81,7 @@ class ChipChoices:
 
 
 def _text_of(cut: PartCut, order: tuple[int, ...]) -> str:
-    layers = ", ".join(f"%{order[index]}" for index in cut.layers) or "copies"
+    layers = ", ".join(f"%{order[index]}" for index in cut.layers)
     share = "" if cut.rows is None else f", {cut.rows[0]} to {cut.rows[1]} of dimension {cut.axis}"
     return f"accelerator {cut.lane}: {layers}{share}{', pixels in one row' * cut.flat}"
 

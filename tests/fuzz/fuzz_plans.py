@@ -11,6 +11,7 @@ from typing import Any
 from fuzz_case import Case, Finding
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import seed as seeded
+from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy, data
 
 TESTS = Path(__file__).resolve().parents[1] / "plan"
@@ -20,6 +21,7 @@ from plan_check import check  # noqa: E402 - where it is, the line above says
 from plan_choices import layer_by_layer  # noqa: E402
 from plan_graphs import choices, joined_regions, regions, regions_of_any_rank  # noqa: E402
 from test_chip_plans import check_on_chip, chip_regions, ordered_regions  # noqa: E402
+from test_chip_rounds import check_choices_on_the_way  # noqa: E402
 from test_events import check_with_events, with_events  # noqa: E402
 from test_shared_memory import shared_chips  # noqa: E402
 
@@ -76,6 +78,10 @@ def on_a_chip(chip: Soc, graph: Graph, _: Any) -> None:
     check_on_chip(chip, graph)
 
 
+def as_tuned(chip: Soc, graph: Graph, more: Any) -> None:
+    check_choices_on_the_way(chip, graph, more.draw(st.integers(0, 99)))
+
+
 def by_events(chip: Soc, graph: Graph, _: Any) -> None:
     check_with_events(chip, graph)
 
@@ -89,6 +95,7 @@ KINDS: dict[str, tuple[Callable[[], SearchStrategy[Any]], Callable[[Any, Any, An
     "a chip": (chip_regions, on_a_chip, 3),
     "a chip that orders": (ordered_regions, on_a_chip, 3),
     "a shared memory": (shared_chips, on_a_chip, 3),
+    "a tuned chip": (lambda: st.one_of(chip_regions(), shared_chips()), as_tuned, 3),
     "events": (lambda: with_events(chip_regions(most=6)), by_events, 3),
 }
 """Regions, what compares them, and how many a case has."""

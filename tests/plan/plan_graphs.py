@@ -206,7 +206,7 @@ class Network:
         return self.samples.dense(self.value, self.channels(), self.bits())
 
     def softmax(self):
-        return self.samples.softmax(self.value)
+        return self.samples.softmax(self.value) if self.value.shape[-1] < 4096 else self.lookup()
 
     def concat(self):
         """With any tensors that fit along an axis, be it the very same one."""

@@ -45,12 +45,10 @@ def plan_of(region: Region, chip: Soc, parts: OrderedParts, lanes: Sequence[int]
 
 
 def _choices_of(parts: Sequence[PlacedPart], graph: Graph, lanes: Sequence[int]) -> ChipChoices:
-    made = tuple(PartChoices(part.part.cut, part.layout.choices, part.pieces) for part in parts)
-    swapped = next((part.part.swapped for part in parts if part.part.swapped), ())
-    alone = (
-        bool(parts and parts[0].part.cut.layers) and not swapped
-    )  # a part of a cut region says what is swapped in it
-    return ChipChoices(own_order(graph), tuple(lanes), swapped, made, alone)
+    own = [part for part in parts if part.part.cut.layers]
+    made = tuple(PartChoices(part.part.cut, part.layout.choices, part.pieces) for part in own)
+    swapped = next((part.part.swapped for part in own), ())  # what was cut for a chip says so, if nothing else
+    return ChipChoices(own_order(graph), tuple(lanes), swapped, made, alone=bool(own) and not swapped)
 
 
 def with_layers_of(graph: Graph, order: LayerOrder, plan: ChipPlan) -> ChipPlan:
@@ -94,7 +92,7 @@ class CarriedOut:
         """
         cuts = self._cuts_of(choices)
         region, chip = cuts.oriented.region, self._chip
-        parts = [self._placed(choices, part, cuts) for part in choices.parts if part.cut.layers]
+        parts = [self._placed(choices, part, cuts) for part in choices.parts]
         parts += [] if choices.alone else cuts.finishing.copies()
         if sum(len(one.layout.work.ops) for one in parts) > most:
             self._refuse(f"at most {most} copies and jobs", "more")
@@ -112,7 +110,7 @@ class CarriedOut:
     def _cuts_of(self, choices: ChipChoices) -> _Cuts:
         key = choices.order, choices.swapped, choices.lanes, choices.alone
         cuts = self._cuts.get(key) or self._cuts.keep(key, self._checked_cuts(choices))
-        parts = [part.cut for part in choices.parts if part.cut.layers]
+        parts = [part.cut for part in choices.parts]
         self._check_parts(parts, cuts.oriented, cuts.lanes, alone=choices.alone)
         return cuts
 

@@ -106,7 +106,7 @@ class ChipSpace:
             moved = step(self.alone(choices.order, part.cut.lane), part.choices, random)
             return replace(choices, parts=(replace(part, choices=moved),))
         (move,) = random.choices(_MOVES, _WEIGHTS)
-        found = move(self, choices, random)
+        found = move(self, choices, random) if choices.parts else None
         if found is None:
             return choices
         parts = _in_possible_order(found, self.graph_in(choices.order))
@@ -191,7 +191,7 @@ def _step(space: ChipSpace, choices: ChipChoices, random: Random) -> list[PartCh
     pieces."""
     at = random.randrange(len(choices.parts))
     part = choices.parts[at]
-    inner = space.of_part(choices.order, choices.swapped, part.cut) if part.cut.layers else None
+    inner = space.of_part(choices.order, choices.swapped, part.cut)
     if inner is None:
         return None
     found: PartChoices | None = None
@@ -209,8 +209,7 @@ def _step(space: ChipSpace, choices: ChipChoices, random: Random) -> list[PartCh
 def _lay_out(space: ChipSpace, choices: ChipChoices, random: Random) -> list[PartChoices] | None:
     """Give a part another layout."""
     at = random.randrange(len(choices.parts))
-    cut = choices.parts[at].cut
-    found = space.laid_out(choices, cut, random) if cut.layers else None
+    found = space.laid_out(choices, choices.parts[at].cut, random)
     return None if found is None else [*choices.parts[:at], found, *choices.parts[at + 1 :]]
 
 
@@ -283,8 +282,7 @@ def _forms_of(choices: ChipChoices) -> list[list[PartChoices]]:
     """The parts that share the same layers."""
     found: dict[tuple[int, ...], list[PartChoices]] = {}
     for part in choices.parts:
-        if part.cut.layers:
-            found.setdefault(part.cut.layers, []).append(part)
+        found.setdefault(part.cut.layers, []).append(part)
     return [found[layers] for layers in sorted(found)]
 
 

@@ -52,7 +52,10 @@ def walk(space, choices, count, seed=0):
 @given(st.one_of(chip_regions(), chip_regions(), shared_chips()), st.integers(0, 99))
 @settings(EXAMPLES, max_examples=examples(10))
 def test_any_choices_on_the_way_give_an_exact_plan_in_the_cycles_of_their_score_above_the_bound(region, seed):
-    chip, graph = region
+    check_choices_on_the_way(*region, seed)
+
+
+def check_choices_on_the_way(chip, graph, seed):
     own = plan_region(graph, chip)
     inputs, expected = values_of(graph)
     scores = ChipScores(graph, chip)
