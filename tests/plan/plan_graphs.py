@@ -221,10 +221,15 @@ class Network:
         return self.samples.concat(self.draw(st.permutations([self.value, *others])), axis)
 
     def slice(self):
+        """Along each axis all of it, some from the first on, or any."""
         begin, shape, steps = [], [], []
         for axis, size in enumerate(self.value.shape):
+            kind = self.draw(st.sampled_from(["all", "first", "any"]))
+            if kind == "all":
+                begin, shape, steps = [*begin, 0], [*shape, size], [*steps, 1]
+                continue
             unit = self.hardware.dma_alignment if axis == len(self.value.shape) - 1 and size > 8 else 1
-            first = self.draw(st.integers(0, (size - 1) // unit)) * unit
+            first = self.draw(st.integers(0, (size - 1) // unit)) * unit if kind == "any" else 0
             step = self.draw(st.sampled_from([1, 1, 1, 2, 3])) if unit == 1 else 1
             begin.append(first)
             steps.append(step)

@@ -11,8 +11,10 @@ from plan_samples import Samples, accelerator, graph_of
 
 from byoc_hw.accelerator import SMALL
 from byoc_hw.errors import PlanError
+from byoc_hw.plan.array.mapped import map_graph
 from byoc_hw.plan.array.mapping import map_layers
 from byoc_hw.plan.array.packing import bands
+from byoc_hw.plan.array.storage import NotInPlace
 from byoc_hw.plan.choices import Choices, Group, Tiling, from_plain
 from byoc_hw.plan.region import lay_out_region
 from byoc_hw.plan.search.planner import map_choices
@@ -526,6 +528,24 @@ def test_rows_are_not_stored_where_they_are_put_together_with_others():
     with pytest.raises(PlanError, match=r"channels of .* cannot be stored as a part"):
         lay_out_region(graph, accelerator(), chosen)
     check(graph, accelerator())
+
+
+@pytest.mark.parametrize("rank", [2, 4])
+@pytest.mark.parametrize("made_later", [False, True])
+def test_the_first_rows_of_a_tensor_are_put_together_with_others_and_all_of_it_is_read(rank, made_later):
+    samples = Samples()
+    before, behind = ((1,), (4, 8)) if rank == 4 else ((), (8,))
+    ifm, other = samples.tensor((*before, 12, *behind)), samples.tensor((*before, 6, *behind))
+    all_rows, last_rows = samples.lookup(ifm), samples.lookup(other)
+    first_rows = samples.slice(all_rows.ofm, [0] * rank, other.shape, [1] * rank)
+    both = samples.concat([first_rows.ofm, last_rows.ofm], rank // 4)
+    again = samples.lookup(all_rows.ofm)
+    made = [last_rows, all_rows, first_rows] if made_later else [all_rows, first_rows, last_rows]
+    graph = graph_of([ifm, other], [*made, both, again], [both.ofm, again.ofm])
+    check(graph, SMALL)
+    places = frozenset(map(graph.layers.index, (first_rows, both)))
+    with pytest.raises(NotInPlace, match=f"{first_rows.ofm.name} is not one layer's output by itself"):
+        map_graph(graph, SMALL, placed=places)
 
 
 def test_a_tensor_that_is_concatenated_with_itself_has_two_places():

@@ -143,7 +143,7 @@ def write_in_place(index: int, layer: Concat, whole: Storage, of: dict[Tensor, S
         part = of.get(tensor)
         again = part is whole or part in gone  # a tensor that is concatenated twice has two places
         plain = part is not None and not (again or part.swapped or part.leaves) and part.makers
-        if part is None or not plain or part.place(tensor) != dense_place(tensor):
+        if part is None or not plain or part.nbytes > tensor.nbytes or part.place(tensor) != dense_place(tensor):
             raise NotInPlace([index], f"{layer.name}: {tensor.name} is not one layer's output by itself")
         offset = at[0] * row + at[1] * channels + at[2]
         for inside in [other for other, one in of.items() if one is part]:
