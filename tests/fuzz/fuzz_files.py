@@ -13,6 +13,7 @@ import random
 import shutil
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -79,14 +80,18 @@ def _snapshot(directory: Path) -> dict[str, str]:
 # ---------------------------------------------------------------- the project that is damaged
 
 
+TWINS = byoc_hw.Soc(tuple(replace(byoc_hw.REFERENCE, name=name) for name in ("one", "two")), label="TWINS")
+
+
 @cache
-def _model() -> tuple[Conv, Dense, tvm.IRModule]:
+def _model(hardware: byoc_hw.Accelerator | byoc_hw.Soc = byoc_hw.REFERENCE) -> tuple[Conv, Dense, tvm.IRModule]:
     rng = np.random.default_rng(0)
     conv = Conv(6, 6, 3, 4, scales=(0.01,) * 4, weights=rng.integers(-9, 9, (4, 3, 3, 3)), bias_values=np.arange(4))
     dense = Dense(144, 5, scales=(0.01,), weights=rng.integers(-9, 9, (5, 144)), bias_values=np.arange(5))
     (x,) = conv.variables("")
     body = dense.expr(relay.nn.relu(relay.reshape(conv.expr(x), (1, -1))))
-    return conv, dense, byoc_hw.partition_for_hwlib(tvm.IRModule.from_expr(relay.Function([x], body)))
+    mod = tvm.IRModule.from_expr(relay.Function([x], body))
+    return conv, dense, byoc_hw.partition_for_hwlib(mod, accelerator=hardware)
 
 
 @cache
@@ -105,9 +110,9 @@ def _built() -> Path:
 
 
 @cache
-def _tuning() -> str:
+def _tuning(hardware: byoc_hw.Accelerator | byoc_hw.Soc) -> str:
     path = _kept() / "tuning"
-    byoc_hw.tune(_model()[2], budget=5).save(path)
+    byoc_hw.tune(_model(hardware)[2], budget=5).save(path)
     return path.read_text()
 
 
@@ -205,7 +210,8 @@ def sources(case: Case, project: Path) -> None:
 
 def tuning(case: Case, project: Path) -> None:
     path = project.parent / "tuning"
-    path.write_bytes(damaged(case.rng, _tuning()))
+    hardware = case.rng.choice([byoc_hw.REFERENCE, TWINS])
+    path.write_bytes(damaged(case.rng, _tuning(hardware)))
 
     def shown() -> None:
         loaded = byoc_hw.Tuning.load(path)
@@ -213,7 +219,7 @@ def tuning(case: Case, project: Path) -> None:
             text.encode("utf-8", "replace")
         loaded.save(project.parent / "saved")
 
-    attempt(case, shown, lambda: _check(case, byoc_hw.build(_model()[2], tuning=path), "a damaged tuning"))
+    attempt(case, shown, lambda: _check(case, byoc_hw.build(_model(hardware)[2], tuning=path), "a damaged tuning"))
 
 
 def arrays(case: Case, project: Path) -> None:

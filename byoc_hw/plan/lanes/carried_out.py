@@ -143,7 +143,7 @@ class CarriedOut:
             self._refuse(f"parts are on accelerators {lanes}", cuts)
         for some, form in forms.items():
             first, *others = form
-            if alone and (others or first.flat):
+            if alone and (others or first.flat or first.rows):
                 self._refuse("a part alone has all layers", form)
             row = len(some) == 1 and oriented.can_be_flat(some[0])
             if first.flat and not (row or (first.rows and oriented.has_pixels_alone(some))):
@@ -174,6 +174,8 @@ class CarriedOut:
         found = cuts.oriented.part(cut)
         if found is None:
             self._refuse("parts can be cut as they are", part.cut)
+        if choices.swapped != found.mapped.mapping.swapped:
+            self._refuse("components of a part are swapped as those of the region", choices.swapped)
         mapped = mapped_as(found.mapped, choices)
         groups = zip(choices.groups, choices.spans, strict=True)
         if not all(keeps_sums_whole(mapped, group, first) for group, (first, _) in groups):

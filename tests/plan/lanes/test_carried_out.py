@@ -60,6 +60,10 @@ def changed(choices, at, **fields):
     return replace(choices, parts=tuple(parts))
 
 
+def with_choices(part, **fields):
+    return replace(part, choices=replace(part.choices, **fields))
+
+
 TAMPERED = {
     "a part left out": (lambda one: replace(one, parts=one.parts[1:]), "shares of layers make 24 together"),
     "a part twice": (lambda one: replace(one, parts=(*one.parts, one.parts[0])), "one share of layers"),
@@ -75,6 +79,10 @@ TAMPERED = {
     "another order": (lambda one: replace(one, order=(1, 0)), "each layer once, behind what it reads"),
     "an order of fewer layers": (lambda one: replace(one, order=(0,)), "each layer once, behind what it reads"),
     "too few components": (lambda one: replace(one, swapped=()), "1 components of layers are swapped or not"),
+    "a part that is swapped otherwise": (
+        lambda one: replace(one, parts=(with_choices(one.parts[0], swapped=(True,)), *one.parts[1:])),
+        "components of a part are swapped as those of the region",
+    ),
     "a part alone that is not": (lambda one: replace(one, alone=True), "a part alone has all layers"),
 }
 
