@@ -35,7 +35,7 @@ COLUMNS = (
 
 def main() -> None:
     parser = options(__doc__)
-    parser.add_argument("--budget", type=int, default=1000, help="plans to try for each region (%(default)s)")
+    parser.add_argument("--budget", type=int, default=200, help="plans to try for each region (%(default)s)")
     given = parser.parse_args()
     with ProcessPoolExecutor() as executor:
         show("tuning", COLUMNS, rows(models(given.models), given.budget, executor), into_document=given.update)

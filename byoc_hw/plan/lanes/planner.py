@@ -46,7 +46,7 @@ _NEARBY = 2
 """The plans for which they are: the best ones, in different orders of the layers, of the chip and of each choice of
 accelerators."""
 
-_LESS = (0.25, 1.0, 4.0)
+_LESS = (0.06, 0.1, 0.25, 0.5, 1.0, 4.0)
 """Cycles that a copied byte is charged in plans that are to copy less, and so keep less in main memory."""
 
 
@@ -189,9 +189,9 @@ class ChipPlanner:
     def with_fewer_copies(self) -> list[ChipPlan]:
         """Plans with fewer and fewer bytes that go through main memory."""
         with seldom_collected():
-            every = range(len(self._chip.accelerators))
-            found = self._priced([Price(copied=weight) for weight in _LESS], every, Several())
-            return [self.planned(parts, every) for parts in found]
+            every, several = range(len(self._chip.accelerators)), Several()
+            found = (self._priced([Price(copied=weight)], every, several) for weight in _LESS)
+            return [self.planned(parts, every) for some in found for parts in some]
 
     def able(self) -> list[int]:
         """The accelerators that may run every layer."""
