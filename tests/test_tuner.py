@@ -265,6 +265,11 @@ def test_the_shipped_model_is_tuned_without_a_change_of_its_outputs():
 def test_a_damaged_file_names_file_field_rule_and_value(tuning, tmp_path, path, value, said):
     file = tmp_path / "model.tuning"
     tuning.save(file)
+    check_damaged(file, path, value, said)
+
+
+def check_damaged(file, path, value, said):
+    """The file with another value at a path is refused, with what is wrong."""
     plain = json.loads(file.read_text())
     place = plain
     for key in path[:-1]:
@@ -299,14 +304,7 @@ def test_a_file_holds_the_choices_of_a_chip(tuning, tmp_path):
 def test_a_damaged_file_of_a_chip_names_the_field(tuning, tmp_path, path, value, said):
     file = tmp_path / "model.tuning"
     replace(tuning, regions=(replace(tuning.regions[0], choices=chip_choices()),)).save(file)
-    plain = json.loads(file.read_text())
-    place = plain["regions"][0]["choices"]
-    for key in path[:-1]:
-        place = place[key]
-    place[path[-1]] = value
-    file.write_text(json.dumps(plain))
-    with pytest.raises(InvalidInput, match=rf"model\.tuning is damaged: .*{said}"):
-        byoc_hw.Tuning.load(file)
+    check_damaged(file, ["regions", 0, "choices", *path], value, said)
 
 
 def test_choices_of_a_chip_in_a_tuning_for_one_accelerator_say_which_region(tuning):
