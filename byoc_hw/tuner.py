@@ -14,9 +14,11 @@ from byoc_hw.compiler import front_end, graphs_to_plan, partition_for_hwlib, reg
 from byoc_hw.errors import InvalidInput
 from byoc_hw.garbage import seldom_collected
 from byoc_hw.graph import Graph
-from byoc_hw.plan.lanes.chip_rounds import tune_on_chip
+from byoc_hw.plan.chip_choices import ChipChoices
+from byoc_hw.plan.choices import Choices
+from byoc_hw.plan.lanes.chip_rounds import chip_search
 from byoc_hw.plan.search.within import Room
-from byoc_hw.plan.tune.rounds import SearchInterrupted, TunedRegion, Watch, fingerprint, tune_region
+from byoc_hw.plan.tune.rounds import Search, SearchInterrupted, TunedRegion, Watch, fingerprint, region_search
 from byoc_hw.soc import Hardware, Soc
 from byoc_hw.tuning import Tuning, check_tunable, figures
 
@@ -125,16 +127,8 @@ def tune(
         for number, (name, graph) in enumerate(graphs.items(), 1):
             mark = fingerprint(graph)
             if mark not in found:  # regions of one structure have one plan
-                watch = watcher(name, number)
-                room = rooms.get(mark)
-                if isinstance(accelerator, Soc):
-                    found[mark] = tune_on_chip(
-                        graph, accelerator, budget=budget, seed=seed, executor=executor, room=room, watch=watch
-                    )
-                else:
-                    found[mark] = tune_region(
-                        graph, accelerator, budget=budget, seed=seed, executor=executor, room=room, watch=watch
-                    )
+                search = _search(graph, accelerator, rooms.get(mark))
+                found[mark] = search.best(budget=budget, seed=seed, executor=executor, watch=watcher(name, number))
             regions.append(replace(found[mark], name=name))
     except KeyboardInterrupt as error:
         last = (error.found,) if isinstance(error, SearchInterrupted) else ()
@@ -142,6 +136,10 @@ def tune(
             raise
         raise TuningInterrupted(Tuning(figures(accelerator), budget, seed, (*regions, *last))) from error
     return Tuning(figures(accelerator), budget, seed, tuple(regions))
+
+
+def _search(graph: Graph, hardware: Hardware, room: Room | None) -> Search[Choices] | Search[ChipChoices]:
+    return chip_search(graph, hardware, room) if isinstance(hardware, Soc) else region_search(graph, hardware, room)
 
 
 def _rooms(

@@ -126,10 +126,10 @@ _TITLES = ("region", "layers", "before", "after", "fewer", "plans tried")
 class Tuning:
     """The best plan that was found for each region of a model.
 
-    `accelerator` has its name, its label and each number that plans depend on; of a chip, those of each accelerator
-    with its name in front. `budget` (plans for each
-    region) and `seed` are those of `tune`. `regions` are in the order of the model, with accelerator
-    cycles before (the planner's own choices) and after. `str()` and a notebook show a table.
+    `accelerator` has its name, its label and each number that plans depend on; of a chip, also those of each of its
+    accelerators, with its number in front. `budget` (plans for each region) and `seed` are those of `tune`. `regions`
+    are in the order of the model, with accelerator cycles before (the planner's own choices) and after. `str()` and a
+    notebook show a table.
     """
 
     accelerator: Mapping[str, str | int]

@@ -24,7 +24,7 @@ from byoc_hw.plan.array.tiling import Tiler
 from byoc_hw.plan.array.weight_blocks import SHARES, fits_often
 from byoc_hw.plan.array.window import Axis, Extents, extents
 from byoc_hw.plan.bound.ways import able
-from byoc_hw.plan.choices import Group, Tiling
+from byoc_hw.plan.choices import Choices, Group, Tiling
 from byoc_hw.soc import Soc
 from byoc_hw.tensor import Tensor
 
@@ -111,6 +111,12 @@ def keeps_sums_whole(mapped: MappedGraph, group: Group, first: int) -> bool:
     sums none is in slices of channels."""
     weighted = (layer for layer in mapped.graph.layers[first : first + group.layers] if isinstance(layer, Weighted))
     return group.slices == 1 or not any(_sums_at_once(layer, mapped.accelerator) for layer in weighted)
+
+
+def all_keep_sums_whole(mapped: MappedGraph, choices: Choices) -> bool:
+    """Whether all groups of choices may be in a plan on a chip of several, as `keeps_sums_whole` says."""
+    groups = zip(choices.groups, choices.spans, strict=True)
+    return all(keeps_sums_whole(mapped, group, first) for group, (first, _) in groups)
 
 
 def _sums_at_once(layer: Weighted, accelerator: Accelerator) -> bool:

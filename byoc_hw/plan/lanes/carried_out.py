@@ -11,13 +11,13 @@ from typing import NoReturn
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Graph
 from byoc_hw.plan.array.mapping import components
-from byoc_hw.plan.bound.needs import keeps_sums_whole
+from byoc_hw.plan.bound.needs import all_keep_sums_whole
 from byoc_hw.plan.chip_choices import ChipChoices, PartChoices, PartCut
 from byoc_hw.plan.chip_plan import ChipPlan
 from byoc_hw.plan.lanes.compose import chip_plan, read_when_made, shares_make_all
 from byoc_hw.plan.lanes.cut import Region, pixels_in
 from byoc_hw.plan.lanes.finishing import Finishing, part_of_all
-from byoc_hw.plan.lanes.joint import OrderedParts, PlacedPart, ordered_parts
+from byoc_hw.plan.lanes.joint import OrderedParts, PlacedPart, on_chip
 from byoc_hw.plan.lanes.lanes_clock import lanes_timeline
 from byoc_hw.plan.lanes.layouts import in_pieces
 from byoc_hw.plan.lanes.oriented import Oriented
@@ -100,8 +100,7 @@ class CarriedOut:
         if not (read_when_made(found) and shares_make_all(found)):
             self._refuse("parts make all of what others read, and before", "parts that do not")
         finished = cuts.finishing.of_parts(parts, near).ordered
-        placed, uncut = ([part.on(cuts.lanes[part.lane]) for part in some] for some in (finished.parts, finished.uncut))
-        plan = plan_of(region, chip, replace(ordered_parts(placed, chip), uncut=uncut), cuts.lanes, values=values)
+        plan = plan_of(region, chip, on_chip(finished, chip, cuts.lanes), cuts.lanes, values=values)
         return with_layers_of(self._graph, choices.order, plan)
 
     def _refuse(self, rule: str, found: object) -> NoReturn:
@@ -177,8 +176,7 @@ class CarriedOut:
         if choices.swapped != found.mapped.mapping.swapped:
             self._refuse("components of a part are swapped as those of the region", choices.swapped)
         mapped = mapped_as(found.mapped, choices)
-        groups = zip(choices.groups, choices.spans, strict=True)
-        if not all(keeps_sums_whole(mapped, group, first) for group, (first, _) in groups):
+        if not all_keep_sums_whole(mapped, choices):
             self._refuse("layers whose sums are whole are in no slices of channels", part)
         layout = lay_out(mapped, choices)
         return PlacedPart(found, in_pieces(layout) if part.pieces else layout, part.pieces)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
@@ -13,7 +12,7 @@ from random import Random
 
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Graph
-from byoc_hw.plan.bound.needs import keeps_sums_whole
+from byoc_hw.plan.bound.needs import all_keep_sums_whole
 from byoc_hw.plan.chip_choices import ChipChoices, PartChoices, PartCut
 from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.lanes.carried_out import CarriedOut
@@ -27,7 +26,7 @@ from byoc_hw.plan.layer_orders import LayerOrder, graph_in_order
 from byoc_hw.plan.search.within import Room
 from byoc_hw.plan.steps import Started
 from byoc_hw.plan.tune.moves import step
-from byoc_hw.plan.tune.rounds import Search, TunedRegion, Watch
+from byoc_hw.plan.tune.rounds import Search
 from byoc_hw.plan.tune.scores import Score
 from byoc_hw.plan.tune.space import SearchSpace
 from byoc_hw.soc import Soc
@@ -36,24 +35,12 @@ _LONGEST = 8
 """The most layers of a part that two are joined to."""
 
 
-def tune_on_chip(
-    graph: Graph,
-    chip: Soc,
-    *,
-    budget: int,
-    seed: int = 0,
-    executor: Executor | None = None,
-    room: Room | None = None,
-    watch: Watch = lambda evaluations, before, best: None,
-) -> TunedRegion:
-    """Try up to `budget` plans of a region on a chip besides the planner's own, as `tune_region` on one accelerator.
-
-    Raises `InvalidInput` for an executor, if the chip's description has functions that cannot be sent to its workers.
-    """
+def chip_search(graph: Graph, chip: Soc, room: Room | None = None) -> Search[ChipChoices]:
+    """The search for a region on a chip, as `region_search` on one accelerator."""
     fitting = None if room is None else room.choices
     own = fitting if isinstance(fitting, ChipChoices) else known_plan(graph, chip).choices
     assert own is not None, "the planner's plans follow from choices"
-    return Search(graph, chip, ChipScores, ChipSpace(graph, chip), own, budget, seed, executor, room, watch).best()
+    return Search(graph, chip, ChipScores, ChipSpace(graph, chip), own, room)
 
 
 class ChipScores:
@@ -71,7 +58,8 @@ class ChipScores:
         steps = chain.from_iterable(part.plan.steps for part in plan.parts)
         operations = sum(isinstance(one, Started) for one in steps)
         room = self._room
-        fits = plan.scratch_bytes <= self._ram if room is None else room.holds(sized_on_chip(plan, room.border))
+        small = plan.scratch_bytes + plan.memory.constants <= self._ram
+        fits = small if room is None else room.holds(sized_on_chip(plan, room.border))
         return Score(plan.cycles, operations, plan.scratch_bytes) if fits else None
 
 
@@ -178,9 +166,7 @@ def part_with(space: SearchSpace, part: PartChoices, choices: Choices) -> PartCh
         mapped = space.groups_of(found).mapped
     except PlanError:
         return None
-    groups = zip(found.groups, found.spans, strict=True)
-    whole = all(keeps_sums_whole(mapped, group, first) for group, (first, _) in groups)
-    return replace(part, choices=found) if whole else None
+    return replace(part, choices=found) if all_keep_sums_whole(mapped, found) else None
 
 
 # ---------------------------------------------------------------- moves

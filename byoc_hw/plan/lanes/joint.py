@@ -257,6 +257,14 @@ def ordered_parts(parts: Sequence[PlacedPart], chip: Soc, known: OrderedParts | 
     return OrderedParts(list(parts), work, patient_order(work))
 
 
+def on_chip(found: OrderedParts, chip: Soc, lanes: Sequence[int]) -> OrderedParts:
+    """Parts that were found for some accelerators of a chip, as if it had no other ones, on the whole chip."""
+    if len(lanes) == len(chip.accelerators):
+        return found
+    parts, uncut = ([part.on(lanes[part.lane]) for part in some] for some in (found.parts, found.uncut))
+    return replace(ordered_parts(parts, chip), uncut=uncut)
+
+
 def _actions_of(work: JointWork) -> EngineActions:
     after: list[list[int]] = [[] for _ in work.ops]
     for index, others in enumerate(work.before):

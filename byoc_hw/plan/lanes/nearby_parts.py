@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 
 from byoc_hw.errors import PlanError
-from byoc_hw.plan.bound.needs import keeps_sums_whole
+from byoc_hw.plan.bound.needs import all_keep_sums_whole
 from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.lanes.finer_parts import order_of_part
 from byoc_hw.plan.lanes.joint import OrderedParts, PlacedPart, ordered_parts
@@ -79,8 +78,7 @@ def _changes(known: OrderedParts) -> Iterator[tuple[int, Choices]]:
             space = SearchSpace(layout.mapped.graph, layout.mapped.accelerator)
             with suppress(PlanError):  # no choices are near those
                 for choices in choices_nearby(space, layout):
-                    firsts = (first for first, _ in choices.spans)
-                    if all(map(partial(keeps_sums_whole, layout.mapped), choices.groups, firsts)):
+                    if all_keep_sums_whole(layout.mapped, choices):
                         yield at, replace(space.canonical(choices), copies_transpose=choices.copies_transpose)
     for at in longest:
         layout = layouts[at]

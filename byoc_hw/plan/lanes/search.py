@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import cached_property
 from math import inf
 
@@ -18,7 +17,7 @@ from byoc_hw.plan.lanes.changes import Improvement
 from byoc_hw.plan.lanes.cut import Region
 from byoc_hw.plan.lanes.every import EveryPlan, FormOfLayers
 from byoc_hw.plan.lanes.finishing import FINISHED, FinishedPlan, Finishing, part_of_all
-from byoc_hw.plan.lanes.joint import OrderedParts, PlacedPart, ordered_parts
+from byoc_hw.plan.lanes.joint import OrderedParts, PlacedPart, on_chip
 from byoc_hw.plan.lanes.layer_forms import LayerForms, Several
 from byoc_hw.plan.lanes.parts_in_runs import is_tight
 from byoc_hw.plan.lanes.price import PlanCosts, Price, actions_of
@@ -81,9 +80,7 @@ def parts_on(
     """As `best_parts`, on some accelerators as if the chip had no other; none where a layer has no plan there."""
     mine = [{at: cost[lane] for at, lane in enumerate(lanes) if lane in cost} for cost in costs]
     with suppress(PlanError):
-        found = best_parts(region, chip.only(lanes), mine, prices, several)
-        moved = ([[part.on(lanes[part.lane]) for part in some] for some in (one.parts, one.uncut)] for one in found)
-        return [replace(ordered_parts(parts, chip), uncut=uncut) for parts, uncut in moved]
+        return [on_chip(one, chip, lanes) for one in best_parts(region, chip.only(lanes), mine, prices, several)]
     return []
 
 

@@ -138,10 +138,9 @@ class _RegionSpace:
 
 @dataclass(frozen=True)
 class Search(Generic[AnyChoices]):
-    """A search for better choices than the planner's `own`: up to `budget` of a `space`, in an order that `seed` gives.
+    """A search for better choices than the planner's `own` among those of a `space`.
 
-    `scores` makes what gives choices scores: of a region, on `hardware`, within the limits of `room`. They are worked
-    out here, or by the workers of an `executor`.
+    `scores` makes what gives choices scores: of a region, on `hardware`, within the limits of `room`.
     """
 
     graph: Graph
@@ -149,18 +148,24 @@ class Search(Generic[AnyChoices]):
     scores: Callable[[Graph, Any, Room | None], Callable[..., Score | None]]
     space: ChoiceSpace[AnyChoices]
     own: AnyChoices
-    budget: int
-    seed: int
-    executor: Executor | None
     room: Room | None
-    watch: Watch
 
-    def best(self) -> TunedRegion:
-        """The best of all that were tried, the planner's own among them.
+    def best(
+        self,
+        *,
+        budget: int,
+        seed: int = 0,
+        executor: Executor | None = None,
+        watch: Watch = lambda evaluations, before, best: None,
+    ) -> TunedRegion:
+        """Try up to `budget` plans besides the planner's own, in an order that `seed` gives, and keep the best of all
+        that `room` holds. Their scores are worked out here, or by the workers of an `executor`.
 
-        Raises `PlanError` where that one does not fit, `SearchInterrupted` for a `KeyboardInterrupt` once it has one.
+        Raises `PlanError` where the planner's own does not fit, `SearchInterrupted` for a `KeyboardInterrupt` once it
+        has a score, and `InvalidInput` for an executor, if the description of the hardware has functions that cannot be
+        sent to its workers.
         """
-        rounds = _Rounds(self)
+        rounds = _Rounds(self, budget, seed, executor, watch)
         try:
             exact = rounds.all_there_are()
             if not exact:
@@ -176,39 +181,28 @@ class Search(Generic[AnyChoices]):
         return TunedRegion(self.graph.name, rounds.mark, layers, choices, before, score.cycles, tried, exact)
 
 
-def tune_region(
-    graph: Graph,
-    accelerator: Accelerator,
-    *,
-    budget: int,
-    seed: int = 0,
-    executor: Executor | None = None,
-    room: Room | None = None,
-    watch: Watch = lambda evaluations, before, best: None,
-) -> TunedRegion:
-    """Try up to `budget` plans of a region besides the planner's own, and keep the best of all that `room` holds.
-
-    Raises `PlanError` where the planner has none, `SearchInterrupted` for a `KeyboardInterrupt` once it has one.
-    """
+def region_search(graph: Graph, accelerator: Accelerator, room: Room | None = None) -> Search[Choices]:
+    """The search for a region on one accelerator. Raises `PlanError` where the planner has no plan."""
     fitting = None if room is None else room.choices
     own = fitting if isinstance(fitting, Choices) else known_layout(graph, accelerator).choices
-    space = _RegionSpace(graph, accelerator)
-    return Search(graph, accelerator, RegionScores, space, own, budget, seed, executor, room, watch).best()
+    return Search(graph, accelerator, RegionScores, _RegionSpace(graph, accelerator), own, room)
 
 
 class _Rounds(Generic[AnyChoices]):
     """The rounds of a search: `best` so far, with its score, that of the planner's own `before`, and how many plans
     were tried."""
 
-    def __init__(self, search: Search[AnyChoices]) -> None:
+    def __init__(
+        self, search: Search[AnyChoices], budget: int, seed: int, executor: Executor | None, watch: Watch
+    ) -> None:
         self.space, self.mark = search.space, fingerprint(search.graph)
-        self.budget, self.seed, self.watch = search.budget, search.seed, search.watch
+        self.budget, self.seed, self.watch = budget, seed, watch
         problem = search.graph, search.hardware, search.room
-        if search.executor is None:
+        if executor is None:
             self.map: Callable[..., Iterable[Score | None]] = map
             self.score: Callable[..., Score | None] = search.scores(*problem)
         else:
-            self.map, self.score = search.executor.map, partial(evaluated, packed(search.scores, *problem))
+            self.map, self.score = executor.map, partial(evaluated, packed(search.scores, *problem))
         start = self.space.start(search.own)
         before, score = self.score(search.own), self.score(start)
         if before is None or score is None:

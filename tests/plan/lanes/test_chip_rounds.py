@@ -18,7 +18,7 @@ from test_shared_memory import shared_chips
 
 from byoc_hw.accelerator import SMALL, TuningSpace
 from byoc_hw.errors import InvalidInput
-from byoc_hw.plan.lanes.chip_rounds import ChipScores, ChipSpace, tune_on_chip
+from byoc_hw.plan.lanes.chip_rounds import ChipScores, ChipSpace, chip_search
 from byoc_hw.plan.lanes.lanes_clock import lanes_timeline
 from byoc_hw.plan.region import plan_region
 from byoc_hw.plan.search.within import Border, Room
@@ -112,7 +112,7 @@ def test_steps_stay_in_the_space_that_the_vendor_describes():
 def test_the_best_plan_is_never_worse_than_the_planners_and_takes_the_cycles_it_says(chip):
     graph = branches()
     own = plan_region(graph, chip)
-    tuned = tune_on_chip(graph, chip, budget=100)
+    tuned = chip_search(graph, chip).best(budget=100)
     assert tuned.before == own.cycles
     plan = plan_region(graph, chip, tuned.choices)
     assert plan.cycles == tuned.after <= tuned.before
@@ -122,10 +122,10 @@ def test_the_best_plan_is_never_worse_than_the_planners_and_takes_the_cycles_it_
 
 @pytest.mark.slow
 def test_finds_a_better_plan_the_same_whoever_evaluates_and_whatever_the_weights():
-    alone = tune_on_chip(branches(), TIGHT, budget=60, seed=3)
+    alone = chip_search(branches(), TIGHT).best(budget=60, seed=3)
     assert alone.after < alone.before
     with ProcessPoolExecutor(2) as pool:
-        other = tune_on_chip(branches(seed=1), TIGHT, budget=60, seed=3, executor=pool)
+        other = chip_search(branches(seed=1), TIGHT).best(budget=60, seed=3, executor=pool)
     assert other == alone
 
 
@@ -142,7 +142,7 @@ def test_a_region_that_is_sent_gets_the_score_that_it_has_here():
 def test_a_library_whose_functions_cannot_be_sent_has_no_workers():
     rule = "executor: the description of SOC is sent to its workers, so each function in it is one of a module"
     with ProcessPoolExecutor(1) as pool, pytest.raises(InvalidInput, match=rule):
-        tune_on_chip(branches(), VECTOR, budget=10, executor=pool)
+        chip_search(branches(), VECTOR).best(budget=10, executor=pool)
 
 
 def test_a_plan_that_needs_more_main_memory_or_flash_than_there_is_does_not_count():
@@ -155,6 +155,15 @@ def test_a_plan_that_needs_more_main_memory_or_flash_than_there_is_does_not_coun
     assert ChipScores(branches(), TIGHT, Room(border, most, most))(plan.choices) is not None
     for ram, flash in ((plan.scratch_bytes - 1, most), (most, 100)):
         assert ChipScores(branches(), TIGHT, Room(border, ram, flash))(plan.choices) is None
+
+
+def test_constants_that_are_copied_to_main_memory_count():
+    chip = replace(TIGHT, accelerators=tuple(replace(one, dma_reads_flash=False) for one in TIGHT.accelerators))
+    plan = plan_region(branches(), chip)
+    needed = plan.scratch_bytes + plan.memory.constants
+    assert needed > plan.scratch_bytes
+    assert ChipScores(branches(), replace(chip, ram=needed))(plan.choices) is not None
+    assert ChipScores(branches(), replace(chip, ram=needed - 1))(plan.choices) is None
 
 
 def test_plans_with_many_more_copies_and_jobs_do_not_count():

@@ -17,7 +17,7 @@ from byoc_hw.plan.choices import Choices, Group, from_plain
 from byoc_hw.plan.order.timeline import timeline
 from byoc_hw.plan.place.local import place_local
 from byoc_hw.plan.tune.moves import step
-from byoc_hw.plan.tune.rounds import fingerprint, tune_region
+from byoc_hw.plan.tune.rounds import fingerprint, region_search
 from byoc_hw.plan.tune.scores import RegionScores, evaluated, packed
 from byoc_hw.plan.tune.space import SearchSpace
 from byoc_hw.plan.work.ops import Access, Op, activations
@@ -63,17 +63,17 @@ class Counting(Executor):
 @pytest.mark.slow
 def test_finds_the_same_whoever_evaluates():
     graph = residual(height=10)
-    alone = tune_region(graph, HARDWARE, budget=15, seed=3)
+    alone = region_search(graph, HARDWARE).best(budget=15, seed=3)
     for pool in (ThreadPoolExecutor(3), ProcessPoolExecutor(2)):
         with pool:
-            assert tune_region(graph, HARDWARE, budget=15, seed=3, executor=pool) == alone
+            assert region_search(graph, HARDWARE).best(budget=15, seed=3, executor=pool) == alone
 
 
 @pytest.mark.slow
 def test_finds_a_better_plan_that_is_right_and_takes_the_cycles_it_says():
     sizes = {"dma_width": 4, "dma_setup": 200, "array_rows": 8, "array_columns": 16}
     graph, tight = residual(), accelerator(1200, 1500, **sizes)
-    tuned = tune_region(graph, tight, budget=60)
+    tuned = region_search(graph, tight).best(budget=60)
     assert tuned.before == evaluate(graph, choose(graph, tight), tight)
     assert tuned.after < tuned.before
     plan = check(graph, tight, choices=from_plain(tuned.choices.plain()))
@@ -82,7 +82,7 @@ def test_finds_a_better_plan_that_is_right_and_takes_the_cycles_it_says():
 
 @pytest.mark.slow
 def test_a_smaller_budget_is_never_worse_than_none_and_a_larger_one_never_worse_than_it():
-    found = [tune_region(residual(), HARDWARE, budget=budget).after for budget in (1, 8, 16)]
+    found = [region_search(residual(), HARDWARE).best(budget=budget).after for budget in (1, 8, 16)]
     assert found == sorted(found, reverse=True)
     assert found[0] <= evaluate(residual(), choose(residual(), HARDWARE), HARDWARE)
 
@@ -90,7 +90,9 @@ def test_a_smaller_budget_is_never_worse_than_none_and_a_larger_one_never_worse_
 @pytest.mark.slow
 def test_tries_no_more_plans_than_the_budget_and_none_twice_and_tells_after_each_round_how_far_it_is():
     counting, told = Counting(), []
-    tuned = tune_region(residual(), HARDWARE, budget=30, executor=counting, watch=lambda *state: told.append(state))
+    tuned = region_search(residual(), HARDWARE).best(
+        budget=30, executor=counting, watch=lambda *state: told.append(state)
+    )
     assert counting.count == tuned.evaluations == 30
     evaluations = [done for done, _, _ in told]
     assert evaluations == sorted(set(evaluations))
@@ -101,7 +103,9 @@ def test_tries_no_more_plans_than_the_budget_and_none_twice_and_tells_after_each
 @pytest.mark.slow
 def test_weights_and_names_do_not_matter_to_what_is_found():
     one, other = residual(0, height=10), replace(residual(1, height=10), name="another")
-    assert tune_region(other, HARDWARE, budget=15) == replace(tune_region(one, HARDWARE, budget=15), name="another")
+    assert region_search(other, HARDWARE).best(budget=15) == replace(
+        region_search(one, HARDWARE).best(budget=15), name="another"
+    )
 
 
 # ---------------------------------------------------------------- small regions
@@ -110,7 +114,7 @@ def test_weights_and_names_do_not_matter_to_what_is_found():
 @pytest.mark.slow
 def test_a_small_region_is_searched_in_full():
     graph = dense_layer()
-    tuned = tune_region(graph, HARDWARE, budget=5000)
+    tuned = region_search(graph, HARDWARE).best(budget=5000)
     assert tuned.exact
     layer = graph.layers[0]
     space = SearchSpace(graph, HARDWARE)
@@ -128,7 +132,7 @@ def test_a_small_region_is_searched_in_full():
 
 
 def test_a_budget_that_is_too_small_for_all_is_searched_from_the_best():
-    tuned = tune_region(dense_layer(), HARDWARE, budget=10)
+    tuned = region_search(dense_layer(), HARDWARE).best(budget=10)
     assert not tuned.exact
     assert tuned.evaluations <= 10
 
@@ -136,8 +140,8 @@ def test_a_budget_that_is_too_small_for_all_is_searched_from_the_best():
 @pytest.mark.slow
 def test_a_larger_search_of_a_small_region_finds_nothing_better_than_all():
     graph = dense_layer()
-    exact = tune_region(graph, HARDWARE, budget=5000)
-    assert tune_region(graph, HARDWARE, budget=exact.evaluations // 2).after >= exact.after
+    exact = region_search(graph, HARDWARE).best(budget=5000)
+    assert region_search(graph, HARDWARE).best(budget=exact.evaluations // 2).after >= exact.after
 
 
 # ---------------------------------------------------------------- the space
@@ -216,7 +220,7 @@ def test_steps_lead_to_stripes_that_keep_what_they_share():
 
 @pytest.mark.slow
 def test_tuning_obeys_the_space():
-    tuned = tune_region(residual(), replace(HARDWARE, tuning=NARROW), budget=60)
+    tuned = region_search(residual(), replace(HARDWARE, tuning=NARROW)).best(budget=60)
     work = [layer.kind != "reshape" for layer in residual().layers]
     first = 0
     for group in tuned.choices.groups:
@@ -384,9 +388,9 @@ def test_the_tuner_packs_rows_and_leaves_them():
 
 def check_tuned_by_packing(space):
     """The tuned plan is exact, and faster than without packed rows."""
-    tuned = tune_region(space.graph, HARDWARE, budget=60)
+    tuned = region_search(space.graph, HARDWARE).best(budget=60)
     check(space.graph, HARDWARE, choices=tuned.choices)
-    assert tuned.after < tune_region(space.graph, replace(HARDWARE, packed_rows=False), budget=60).after
+    assert tuned.after < region_search(space.graph, replace(HARDWARE, packed_rows=False)).best(budget=60).after
 
 
 def test_the_tuner_packs_rows_beside_a_transposition_where_stores_do_it():
