@@ -174,6 +174,34 @@ class Soc:
             with_events=tuple(name for name in self.with_events if name in names) if reached else (),
         )
 
+    def divided(self, lanes: Collection[int] | None = None) -> Soc | None:
+        """The chip whose shared memories are divided: each accelerator has a share of its own, as `share_of` says.
+
+        None where no memory is shared, or is too small.
+        """
+        shares = [self.share_of(lane, lanes) for lane in range(len(self.accelerators))]
+        if not self.shared or any(start == stop for start, stop in shares):
+            return None
+        pairs = zip(self.accelerators, shares, strict=True)
+        found = (replace(one, activation_memory=stop - start) for one, (start, stop) in pairs)
+        return replace(self, accelerators=tuple(found), shared=())
+
+    def share_of(self, lane: int, lanes: Collection[int] | None = None) -> tuple[int, int]:
+        """From which byte of its activation memory the share of accelerator `lane` goes, and to which (not included).
+
+        A memory is divided evenly among the accelerators that share it and are `lanes`, by index (None: all of them).
+        One that shares with none of these has all of it.
+        """
+        one, among = self.accelerators[lane], range(len(self.accelerators)) if lanes is None else lanes
+        names = {self.accelerators[other].name for other in among}
+        sharing = [name for name in self.group_of(lane) if name in names]
+        if one.name not in sharing or len(sharing) == 1:
+            return 0, one.activation_memory
+        nbytes = one.activation_memory // len(sharing)
+        nbytes -= nbytes % one.buffer_alignment
+        start = sharing.index(one.name) * nbytes
+        return start, start + nbytes
+
     def memory_of(self, lane: int) -> int:
         """The accelerator, by index, that an activation memory goes by: of `lane` itself, or the first of its group."""
         names = [one.name for one in self.accelerators]

@@ -56,7 +56,8 @@ class ChipChoices:
     `order` are the region's layers, by index, in the order in which `parts` number them. `lanes` are the accelerators,
     by index, that the region is cut for, as on a chip of these alone. `swapped` says which of the region's components
     have height and width swapped. The parts of an accelerator run in their order. With `alone` the only part has all
-    layers as one accelerator would have them: its own choices say what is swapped.
+    layers as one accelerator would have them: its own choices say what is swapped. With `divided` each accelerator has
+    a share of the local memory that it shares with others (`Soc.share_of`): its parts have no more.
     """
 
     order: tuple[int, ...]
@@ -64,6 +65,7 @@ class ChipChoices:
     swapped: tuple[bool, ...]
     parts: tuple[PartChoices, ...]
     alone: bool = False
+    divided: bool = False
 
     def plain(self) -> dict[str, Any]:
         """As a JSON value."""
@@ -73,11 +75,13 @@ class ChipChoices:
             "swapped": list(self.swapped),
             "parts": [part.plain() for part in self.parts],
             "alone": self.alone,
+            **({"divided": True} if self.divided else {}),
         }
 
     def __str__(self) -> str:
         """A few lines for each part; `%n` is the output of layer n."""
-        return "\n".join(f"{_text_of(part.cut, self.order)}\n{part.choices}" for part in self.parts)
+        head = "shared local memory is divided\n" * self.divided
+        return head + "\n".join(f"{_text_of(part.cut, self.order)}\n{part.choices}" for part in self.parts)
 
 
 def _text_of(cut: PartCut, order: tuple[int, ...]) -> str:
@@ -95,6 +99,7 @@ def chip_choices_from_plain(plain: Mapping[str, Any]) -> ChipChoices:
             tuple(map(bool, plain["swapped"])),
             tuple(_part(part) for part in plain["parts"]),
             bool(plain["alone"]),
+            bool(plain.get("divided", False)),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise PlanError(f"choices of a plan are as byoc_hw wrote them: {type(error).__name__}: {error}") from error

@@ -41,14 +41,15 @@ def plan_of(region: Region, chip: Soc, parts: OrderedParts, lanes: Sequence[int]
     accelerators of the chip. With the values of constants, or quicker without, as `chip_plan` says."""
     plan = chip_plan(region, chip, parts, values=values)
     cycles = lanes_timeline(plan).total  # as the core goes round, which the search leaves out
-    return replace(plan, cycles=cycles, choices=_choices_of(parts.uncut or parts.parts, region.graph, lanes))
+    return replace(plan, cycles=cycles, choices=_choices_of(parts.uncut or parts.parts, region.graph, chip, lanes))
 
 
-def _choices_of(parts: Sequence[PlacedPart], graph: Graph, lanes: Sequence[int]) -> ChipChoices:
+def _choices_of(parts: Sequence[PlacedPart], graph: Graph, chip: Soc, lanes: Sequence[int]) -> ChipChoices:
     own = [part for part in parts if part.part.cut.layers]
     made = tuple(PartChoices(part.part.cut, part.layout.choices, part.pieces) for part in own)
     swapped = next((part.part.swapped for part in own), ())  # what was cut for a chip says so, if nothing else
-    return ChipChoices(own_order(graph), tuple(lanes), swapped, made, alone=bool(own) and not swapped)
+    divided = any(part.has_a_share_of(chip) for part in own)
+    return ChipChoices(own_order(graph), tuple(lanes), swapped, made, bool(own) and not swapped, divided)
 
 
 def with_layers_of(graph: Graph, order: LayerOrder, plan: ChipPlan) -> ChipPlan:
@@ -107,7 +108,7 @@ class CarriedOut:
         raise PlanError(f"{self._graph.name}: {rule}: got {found}")
 
     def _cuts_of(self, choices: ChipChoices) -> _Cuts:
-        key = choices.order, choices.swapped, choices.lanes, choices.alone
+        key = choices.order, choices.swapped, choices.lanes, choices.alone, choices.divided
         cuts = self._cuts.get(key) or self._cuts.keep(key, self._checked_cuts(choices))
         parts = [part.cut for part in choices.parts]
         self._check_parts(parts, cuts.oriented, cuts.lanes, alone=choices.alone)
@@ -126,9 +127,12 @@ class CarriedOut:
         swapped = (False,) * count if choices.alone else choices.swapped
         if len(swapped) != count:
             self._refuse(f"{count} components of layers are swapped or not", swapped)
-        oriented = Oriented(region, chip, swapped)
+        own = chip.divided() if choices.divided else chip
+        if own is None:
+            self._refuse(f"accelerators {lanes} of {self._chip.name} share local memory that is divided", "none")
+        oriented = Oriented(region, own, swapped)
         (price,) = prices(None, chip)
-        return _Cuts(lanes, oriented, Finishing(oriented, PlanCosts(price, Together())))
+        return _Cuts(lanes, oriented, Finishing(oriented, chip, PlanCosts(price, Together())))
 
     def _check_parts(self, cuts: Sequence[PartCut], oriented: Oriented, lanes: Sequence[int], *, alone: bool) -> None:
         """Raise `PlanError` where parts do not have each layer once, as a whole or in shares."""
@@ -161,7 +165,7 @@ class CarriedOut:
                 self._refuse(f"shares of layers make {extent} together", form)
 
     def _placed(self, choices: ChipChoices, part: PartChoices, cuts: _Cuts) -> PlacedPart:
-        key = choices.order, choices.swapped, cuts.lanes, choices.alone, part
+        key = choices.order, choices.swapped, cuts.lanes, choices.alone, choices.divided, part
         return self._parts.get(key) or self._parts.keep(key, self._laid_out(part, cuts, alone=choices.alone))
 
     def _laid_out(self, part: PartChoices, cuts: _Cuts, *, alone: bool) -> PlacedPart:

@@ -63,6 +63,15 @@ class ChipScores:
         return Score(plan.cycles, operations, plan.scratch_bytes) if fits else None
 
 
+_CutAs = tuple[LayerOrder, tuple[bool, ...], tuple[int, ...]]
+"""What the forms of layers depend on: the order of the layers, what is swapped, and the accelerators, by index, among
+which shared memories are divided, if they are."""
+
+
+def _cut_as(choices: ChipChoices) -> _CutAs:
+    return choices.order, choices.swapped, choices.lanes if choices.divided else ()
+
+
 _Move = Callable[["ChipSpace", ChipChoices, Random], "list[PartChoices] | None"]
 
 
@@ -72,8 +81,8 @@ class ChipSpace:
 
     def __init__(self, graph: Graph, chip: Soc) -> None:
         self._graph, self._chip, self._several = graph, chip, Several()
-        self.graph_in, self.forms = cache(self._graph_in), cache(self._forms)
-        self.of_part, self.alone = cache(self._of_part), cache(self._alone)
+        self.graph_in, self._known_forms = cache(self._graph_in), cache(self._forms_of)
+        self._known_parts, self.alone = cache(self._of_part), cache(self._alone)
 
     def start(self, own: ChipChoices) -> ChipChoices:
         """The planner's own."""
@@ -104,16 +113,24 @@ class ChipSpace:
     def _graph_in(self, order: LayerOrder) -> Graph:
         return graph_in_order(self._graph, order)
 
-    def _forms(self, order: LayerOrder, swapped: tuple[bool, ...]) -> LayerForms:
-        region, chip = Region(self.graph_in(order)), self._chip
+    def forms(self, choices: ChipChoices) -> LayerForms:
+        """The forms of layers, in the order of choices and on the memories that they give."""
+        return self._known_forms(*_cut_as(choices))
+
+    def _forms_of(self, order: LayerOrder, swapped: tuple[bool, ...], sharing: tuple[int, ...]) -> LayerForms:
+        region, divided = Region(self.graph_in(order)), self._chip.divided(sharing) if sharing else None
+        chip = divided or self._chip
         oriented = Oriented(region, chip, swapped)
         forms = LayerForms(region, chip, layer_costs(region.graph, chip), several=self._several, oriented=oriented)
         forms.packs = any(one.packed_rows for one in chip.accelerators)
         return forms
 
-    def _of_part(self, order: LayerOrder, swapped: tuple[bool, ...], cut: PartCut) -> SearchSpace | None:
+    def of_part(self, choices: ChipChoices, cut: PartCut) -> SearchSpace | None:
         """The choices of a part; None of layers that run as a whole, or are not cut so."""
-        part = self.forms(order, swapped).oriented.part(cut)
+        return self._known_parts(_cut_as(choices), cut)
+
+    def _of_part(self, cut_as: _CutAs, cut: PartCut) -> SearchSpace | None:
+        part = self._known_forms(*cut_as).oriented.part(cut)
         if part is None or part.mapped.whole:
             return None
         accelerator = part.mapped.accelerator
@@ -127,7 +144,7 @@ class ChipSpace:
 
     def laid_out(self, choices: ChipChoices, cut: PartCut, random: Random) -> PartChoices | None:
         """A new part in one of the layouts that the planner tries; None where it has none."""
-        forms = self.forms(choices.order, choices.swapped)
+        forms = self.forms(choices)
         options = forms.options(cut, forms.first)
         if not options:
             return None
@@ -136,7 +153,7 @@ class ChipSpace:
 
     def like(self, choices: ChipChoices, part: PartChoices, cut: PartCut, random: Random) -> PartChoices | None:
         """A part with another share of its layers: with the choices that it has, or in another layout."""
-        space = self.of_part(choices.order, choices.swapped, cut)
+        space = self.of_part(choices, cut)
         if space is None or random.random() < 0.3:
             return self.laid_out(choices, cut, random)
         found = part_with(space, part, part.choices)
@@ -146,7 +163,7 @@ class ChipSpace:
         self, choices: ChipChoices, spans: Sequence[tuple[int, int]], random: Random
     ) -> list[PartChoices] | None:
         """The parts with layers of each span, which are those of some parts together, cut in a random way."""
-        forms, found = self.forms(choices.order, choices.swapped), list[PartChoices]()
+        forms, found = self.forms(choices), list[PartChoices]()
         for first, stop in spans:
             cuts = forms.cuts(first, stop)
             if not cuts:
@@ -177,7 +194,7 @@ def _step(space: ChipSpace, choices: ChipChoices, random: Random) -> list[PartCh
     pieces."""
     at = random.randrange(len(choices.parts))
     part = choices.parts[at]
-    inner = space.of_part(choices.order, choices.swapped, part.cut)
+    inner = space.of_part(choices, part.cut)
     if inner is None:
         return None
     found: PartChoices | None = None
@@ -203,7 +220,7 @@ def _share(space: ChipSpace, choices: ChipChoices, random: Random) -> list[PartC
     """Move the border of two shares of layers."""
     form = random.choice(_forms_of(choices))
     by_rows = sorted((part for part in form if part.cut.rows is not None), key=lambda part: part.cut.rows or (0, 0))
-    forms = space.forms(choices.order, choices.swapped)
+    forms = space.forms(choices)
     shifted = list(forms.shifted_cuts([part.cut for part in by_rows]))
     if not shifted:
         return None
@@ -235,7 +252,7 @@ def _split(space: ChipSpace, choices: ChipChoices, random: Random) -> list[PartC
     spans = _spans(choices)
     at = random.randrange(len(spans))
     first, last = spans[at][0], spans[min(at + random.randrange(2), len(spans) - 1)][1]
-    forms = space.forms(choices.order, choices.swapped)
+    forms = space.forms(choices)
     middles = [middle for middle in range(first + 1, last) if forms.may_stop(middle)]
     if not middles or last - first > _LONGEST:
         return None

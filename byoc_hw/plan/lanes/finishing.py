@@ -12,7 +12,7 @@ from byoc_hw.plan.lanes.cut import Region
 from byoc_hw.plan.lanes.every import FormOfLayers
 from byoc_hw.plan.lanes.finer_parts import parts_cut_finely
 from byoc_hw.plan.lanes.handover import arranged
-from byoc_hw.plan.lanes.joint import OrderedParts, PlacedPart, ordered_parts
+from byoc_hw.plan.lanes.joint import OrderedParts, PlacedPart, in_shares, ordered_parts
 from byoc_hw.plan.lanes.kept_shares import with_kept_shares
 from byoc_hw.plan.lanes.lane_places import best_placed
 from byoc_hw.plan.lanes.oriented import Oriented, OrientedPart
@@ -20,6 +20,7 @@ from byoc_hw.plan.lanes.part_order import parts_in_better_order
 from byoc_hw.plan.lanes.price import PlanCosts, actions_of
 from byoc_hw.plan.lanes.profile import Option, profile_of
 from byoc_hw.plan.stages import Layout, lay_out
+from byoc_hw.soc import Soc
 
 FINISHED = 400
 """The copies and jobs, about, of the plans that get addresses, for all prices: the best, and those that cost little
@@ -49,11 +50,12 @@ def part_of_all(region: Region, lane: int, layout: Layout) -> PlacedPart:
 
 
 class Finishing:
-    """Gives the parts of plans addresses."""
+    """Gives the parts of plans addresses on a chip; they are as those of `oriented`, which may be cut for the chip with
+    its shared memories divided."""
 
-    def __init__(self, oriented: Oriented, costs: PlanCosts) -> None:
+    def __init__(self, oriented: Oriented, chip: Soc, costs: PlanCosts) -> None:
         self._oriented, self._costs = oriented, costs
-        self._region, self._chip = oriented.region, oriented.chip
+        self._region, self._chip = oriented.region, chip
 
     def finished(self, plans: Iterable[Sequence[FormOfLayers]], least: float) -> list[FinishedPlan]:
         """Plans with their parts in the best order, their addresses, and some copies and jobs cut of those that are
@@ -91,8 +93,16 @@ class Finishing:
 
     def _arranged(self, parts: Sequence[PlacedPart]) -> FinishedPlan:
         """Parts with their addresses, and tensors or shares of them that stay in local memory."""
-        outside, price = self._region.arguments, self._costs.price
+        found, outside = [], self._region.arguments
         if self._chip.shared:
-            return self._priced(ordered_parts(arranged(parts, self._chip, outside), self._chip))
-        placed = best_placed(parts, self._chip)
-        return self._priced(with_kept_shares(placed, self._chip, outside, price.action / price.cycle))
+            found.append(self._priced(ordered_parts(arranged(parts, self._chip, outside), self._chip)))
+        if not self._oriented.chip.shared:
+            found.append(self._apart(parts))
+        return min(found, key=lambda one: one.cost)
+
+    def _apart(self, parts: Sequence[PlacedPart]) -> FinishedPlan:
+        """Parts with their addresses in memories, or shares of them, that no other accelerator touches."""
+        own, price = self._oriented.chip, self._costs.price
+        placed = best_placed(parts, own)
+        kept = with_kept_shares(placed, own, self._region.arguments, price.action / price.cycle)
+        return self._priced(in_shares(kept, self._chip) if self._chip.shared else kept)

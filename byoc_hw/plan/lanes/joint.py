@@ -53,6 +53,10 @@ class PlacedPart:
         """The index of its accelerator."""
         return self.part.cut.lane
 
+    def has_a_share_of(self, chip: Soc) -> bool:
+        """Whether it is laid out for a share of its accelerator's activation memory."""
+        return self.layout.mapped.accelerator.activation_memory < chip.accelerators[self.lane].activation_memory
+
     def on(self, lane: int) -> PlacedPart:
         """The same part on an equal accelerator."""
         return replace(self, part=replace(self.part, cut=replace(self.part.cut, lane=lane)))
@@ -263,6 +267,18 @@ def on_chip(found: OrderedParts, chip: Soc, lanes: Sequence[int]) -> OrderedPart
         return found
     parts, uncut = ([part.on(lanes[part.lane]) for part in some] for some in (found.parts, found.uncut))
     return replace(ordered_parts(parts, chip), uncut=uncut)
+
+
+def in_shares(found: OrderedParts, chip: Soc) -> OrderedParts:
+    """Parts with addresses in memories of their own, as they lie in the shares of the chip's shared memories."""
+
+    def shifted(part: PlacedPart) -> PlacedPart:
+        start, _ = chip.share_of(part.lane)
+        places = {one: at + start * (one.space == ACTIVATIONS) for one, at in part.layout.places.items()}
+        return replace(part, layout=replace(part.layout, places=places))
+
+    parts, uncut = list(map(shifted, found.parts)), tuple(map(shifted, found.uncut))
+    return OrderedParts(parts, joint_work(parts, chip), found.order, uncut)
 
 
 def _actions_of(work: JointWork) -> EngineActions:

@@ -60,11 +60,7 @@ def best_parts(
     """The parts of the best plan that was found for each price, in a possible order. The search is one of `several`."""
     whole = any(one.library for one in chip.accelerators)  # libraries take tensors as the model has them
     for swap in (False,) if whole else (True, False):
-        ways = (False, True) if chip.shared else (False,)
-        forms = (LayerForms(region, chip, costs, swap, in_place, several) for in_place in ways)
-        searches = [_Search(one, costs, several) for one in forms]
-        most = FINISHED // len(prices)
-        found = [[plan for one in searches for plan in one.finished(price, most)] for price in prices]
+        found = _found(region, chip, costs, swap, prices, several)
         if any(found):
             return [min(plans, key=lambda one: one.cost).ordered for plans in found if plans]
     if all(one.library for one in chip.accelerators):  # nothing else can stop them
@@ -72,6 +68,25 @@ def best_parts(
         raise PlanError(f"{region.graph.name}: {rule}: libraries alone have none")
     names = ", ".join(one.name for one in chip.accelerators)
     raise PlanError(f"{region.graph.name}: each layer has a plan on one of {names}: one has none")
+
+
+def _found(
+    region: Region, chip: Soc, costs: LayerCosts, swap: bool, prices: Sequence[Price], several: Several
+) -> list[list[FinishedPlan]]:
+    """For each price the best plans that were found. Where memory is shared, each accelerator has a share of it, or all
+    of it, from which tensors are handed over; only where no parts fit the shares, all of it without."""
+
+    def searched(own: Soc, *, in_place: bool = False) -> list[list[FinishedPlan]]:
+        search = _Search(LayerForms(region, own, costs, swap, in_place, several), chip, costs, several)
+        return [search.finished(price, FINISHED // len(prices)) for price in prices]
+
+    if not chip.shared:
+        return searched(chip)
+    divided = chip.divided()
+    found = [] if divided is None else searched(divided)
+    if not any(found):
+        found = searched(chip)
+    return [[*some, *others] for some, others in zip(found, searched(chip, in_place=True), strict=True)]
 
 
 def parts_on(
@@ -87,15 +102,15 @@ def parts_on(
 class _Search:
     """A search among forms of layers, one of several."""
 
-    def __init__(self, forms: LayerForms, costs: LayerCosts, several: Several) -> None:
-        self._forms, self._cost, self._several, self._together = forms, costs, several, Together()
+    def __init__(self, forms: LayerForms, chip: Soc, costs: LayerCosts, several: Several) -> None:
+        self._forms, self._chip, self._cost, self._several, self._together = forms, chip, costs, several, Together()
 
     def finished(self, price: Price, most: int) -> list[FinishedPlan]:
         """The best plan that was found, others with at most so many copies and jobs that cost little more, and all
         layers as one part of the only accelerator, or this one alone where it is far from the cycles that are known.
         None if there is none."""
         costs = PlanCosts(price, self._together)
-        finishing = Finishing(self._forms.oriented, costs)
+        finishing = Finishing(self._forms.oriented, self._chip, costs)
         plans = [finishing.of_parts([part]) for part in self._whole]
         if any(one.ordered.order.cycles >= _FAR * self._several.known for one in plans):
             return plans

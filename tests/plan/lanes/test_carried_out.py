@@ -83,6 +83,10 @@ TAMPERED = {
         lambda one: replace(one, parts=(with_choices(one.parts[0], swapped=(True,)), *one.parts[1:])),
         "components of a part are swapped as those of the region",
     ),
+    "memories that nobody shares, divided": (
+        lambda one: replace(one, divided=True),
+        r"accelerators \(0, 1\) of soc share local memory that is divided: got none",
+    ),
     "a part alone that is not": (lambda one: replace(one, alone=True), "a part alone has all layers"),
 }
 

@@ -20,7 +20,7 @@ from byoc_hw.accelerator import DSP, KIB
 from byoc_hw.errors import InvalidInput
 from byoc_hw.plan.lanes.lanes_clock import lanes_timeline
 from byoc_hw.plan.region import plan_region
-from byoc_hw.plan.steps import ARGUMENT, Await, Copy, Signal
+from byoc_hw.plan.steps import ARGUMENT, Await, Copy, Job, Signal
 from byoc_hw.soc import Soc
 
 SHARED = replace(PAIR, shared=(("dla", "dsp"),))
@@ -128,6 +128,42 @@ def test_what_does_not_fit_goes_through_main_memory():
     """A memory that holds stripes of the tensors, but no whole one."""
     small = tuple(replace(one, activation_memory=6 * 1024) for one in SHARED.accelerators)
     assert check_on_chip(replace(SHARED, accelerators=small), separable(blocks=2)).handed_over == ()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [2, 3])
+def test_each_accelerator_has_a_share_of_a_memory_with_little_room(count):
+    """Parts that fill the memory would take turns."""
+    same = replace(NPU, activation_memory=8 * KIB * count, dma_width=16)
+    chip = Soc(tuple(replace(same, name=f"npu{at}", label=f"NPU {at}") for at in range(count)))
+    chip = replace(chip, shared=(tuple(one.name for one in chip.accelerators),))
+    own = chip.divided()
+    assert {one.activation_memory for one in own.accelerators} == {8 * KIB}
+    graph = separable(blocks=2, size=24, channels=32)
+    plan = check_on_chip(chip, graph)
+    assert plan.choices.divided
+    assert plan.cycles <= plan_region(graph, own).cycles
+    for part in plan.parts:
+        first, stop = chip.share_of(part.lane)
+        jobs = [step for step in part.plan.steps if isinstance(step, Job)]
+        assert jobs
+        assert all(first <= min(job.ifm, job.ofm) and max(job.ifm, job.ofm) < stop for job in jobs)
+
+
+def test_a_memory_is_divided_among_those_that_share_it():
+    names = ("one", "two", "three", "four")
+    alike = tuple(replace(NPU, name=name, activation_memory=1000, local_alignment=16) for name in names)
+    chip = Soc(alike, shared=(("one", "four", "two"),))
+    assert [chip.share_of(lane) for lane in range(4)] == [(0, 320), (640, 960), (0, 1000), (320, 640)]
+    assert [chip.share_of(lane, (1, 2, 3)) for lane in range(4)] == [(0, 1000), (496, 992), (0, 1000), (0, 496)]
+    assert [one.activation_memory for one in chip.divided((1, 3)).accelerators] == [1000, 496, 1000, 496]
+    assert chip.divided().shared == ()
+
+
+def test_a_memory_is_divided_no_further_than_buffers_go():
+    tiny = tuple(replace(NPU, name=name, activation_memory=31, local_alignment=16) for name in ("one", "two"))
+    assert Soc(tiny, shared=(("one", "two"),)).divided() is None
+    assert Soc(tiny).divided() is None
 
 
 @pytest.mark.slow
