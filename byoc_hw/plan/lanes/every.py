@@ -31,7 +31,7 @@ class EveryPlan:
     """The search through all plans. Parts may begin and end at the `borders`; `forms` has the forms of the layers
     between two of them, each with its parts in some layouts. `cost` is what a plan costs, at least `cycle` for a cycle
     of an array; where that is as much as the second argument it may be any number in between. There are as many plans
-    as for one of so many searches that `share` their number."""
+    as for one of so many searches that `share` their number, and it ends where `more` says that there is no time."""
 
     def __init__(
         self,
@@ -41,8 +41,9 @@ class EveryPlan:
         cycle: float,
         lanes: int,
         share: int = 1,
+        more: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._most = _MOST // share
+        self._most, self._more = _MOST // share, more
         self._borders, self._forms_of, self._cost, self._cycle, self._lanes = borders, forms, cost, cycle, lanes
         self._known: dict[tuple[int, int], list[list[list[Option]]]] = {}
         self._plan: list[FormOfLayers] | None = None
@@ -93,7 +94,7 @@ class EveryPlan:
     def _try(self, at: int, plan: list[FormOfLayers], loads: list[int]) -> None:
         """Try all plans that begin so. One is passed over where an array alone takes as long as the best so far."""
         least = max(max(loads), (sum(loads) + self._rest[at]) / self._lanes)
-        if self._cycle * least >= self._least_cost:
+        if self._cycle * least >= self._least_cost or not self._more():
             return
         if at == len(self._borders) - 1:
             cost = self._cost(plan, self._least_cost)

@@ -43,6 +43,9 @@ _MOST_OF_LAYERS = 800_000
 """More for each layer of regions with more layers than so many, up to so many copies and jobs for all layers: a look at
 all changes of a layer and its neighbours takes about so many."""
 
+_EVERY = 400_000
+"""The most copies and jobs that are scheduled to try all plans of a kind."""
+
 _TRIES = 600
 """At least so many plans of a small region are scheduled, those with many copies and jobs, too."""
 
@@ -158,7 +161,11 @@ class _Search:
         if not best:
             return best
         best = improvement.improved(best, most)
-        every = EveryPlan(forms.borders, forms.of, costs.of, costs.price.cycle, forms.lanes, self._several.count)
+        last, count = self._budget(_EVERY), self._several.count
+        every = EveryPlan(
+            *(forms.borders, forms.of, costs.of, costs.price.cycle, forms.lanes, count),
+            more=lambda: self._together.work <= last,
+        )
         found = every.cheaper_than(costs.of(best))
         best = improvement.improved(found, self._budget(_MORE)) if found else best
         forms.packs = packs
