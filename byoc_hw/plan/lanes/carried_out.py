@@ -48,7 +48,7 @@ def _choices_of(parts: Sequence[PlacedPart], graph: Graph, chip: Soc, lanes: Seq
     own = [part for part in parts if part.part.cut.layers]
     made = tuple(PartChoices(part.part.cut, part.layout.choices, part.pieces) for part in own)
     swapped = next((part.part.swapped for part in own), ())  # what was cut for a chip says so, if nothing else
-    divided = any(part.has_a_share_of(chip) for part in own)
+    divided = any(part.has_a_share_of(chip) for part in parts)
     return ChipChoices(own_order(graph), tuple(lanes), swapped, made, bool(own) and not swapped, divided)
 
 

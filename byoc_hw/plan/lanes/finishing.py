@@ -94,9 +94,10 @@ class Finishing:
     def _arranged(self, parts: Sequence[PlacedPart]) -> FinishedPlan:
         """Parts with their addresses, and tensors or shares of them that stay in local memory."""
         found, outside = [], self._region.arguments
-        if self._chip.shared:
+        sharing = any(self._chip.group_of(part.lane) for part in parts)
+        if sharing:
             found.append(self._priced(ordered_parts(arranged(parts, self._chip, outside), self._chip)))
-        if not self._oriented.chip.shared:
+        if not (sharing and self._oriented.chip.shared):
             found.append(self._apart(parts))
         return min(found, key=lambda one: one.cost)
 
@@ -105,4 +106,4 @@ class Finishing:
         own, price = self._oriented.chip, self._costs.price
         placed = best_placed(parts, own)
         kept = with_kept_shares(placed, own, self._region.arguments, price.action / price.cycle)
-        return self._priced(in_shares(kept, self._chip) if self._chip.shared else kept)
+        return self._priced(in_shares(kept, self._chip) if own is not self._chip else kept)

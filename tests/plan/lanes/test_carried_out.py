@@ -9,13 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_chips import PAIR, TWINS
 from plan_samples import Samples, graph_of, single
-from test_chip_plans import EXAMPLES, chip_regions
+from test_chip_plans import EXAMPLES, chip_regions, separable
 from test_shared_memory import shared_chips
 
+from byoc_hw.accelerator import DSP, KIB
 from byoc_hw.errors import PlanError
 from byoc_hw.plan.chip_choices import PartCut, chip_choices_from_plain
 from byoc_hw.plan.choices import Choices, Group
 from byoc_hw.plan.region import plan_region
+from byoc_hw.soc import Soc
 
 
 @pytest.mark.slow
@@ -29,6 +31,20 @@ def test_the_choices_of_any_plan_give_the_same_plan_from_a_file(region):
     again = plan_region(graph, chip, choices)
     assert replace(again, parts=plan.parts) == plan
     assert list(map(written, again.parts)) == list(map(written, plan.parts))
+
+
+@pytest.mark.slow
+def test_layers_beside_a_shared_memory_that_has_no_work_are_carried_out_the_same():
+    """Shares of tensors stay in the memories of the two that have all of it."""
+    few = {kind: DSP.limits[kind] for kind in ("softmax", "reshape")}
+    idle = [replace(DSP, name=name, label=name, limits=few) for name in ("three", "four")]
+    busy = [replace(one, activation_memory=64 * KIB, dma_width=8) for one in TWINS.accelerators]
+    chip = Soc((*busy, *idle), shared=(("three", "four"),))
+    graph = separable(blocks=2, size=16, channels=64)
+    plan = plan_region(graph, chip)
+    again = plan_region(graph, chip, plan.choices)
+    assert list(map(written, again.parts)) == list(map(written, plan.parts))
+    assert plan.cycles <= plan_region(graph, replace(chip, shared=())).cycles
 
 
 def written(part):
