@@ -49,7 +49,8 @@ def _choices_of(parts: Sequence[PlacedPart], graph: Graph, chip: Soc, lanes: Seq
     made = tuple(PartChoices(part.part.cut, part.layout.choices, part.pieces) for part in own)
     swapped = next((part.part.swapped for part in own), ())  # what was cut for a chip says so, if nothing else
     divided = any(part.has_a_share_of(chip) for part in parts)
-    return ChipChoices(own_order(graph), tuple(lanes), swapped, made, bool(own) and not swapped, divided)
+    alone = bool(own) and not swapped
+    return ChipChoices(own_order(graph), tuple(lanes), swapped, made, alone=alone, divided=divided)
 
 
 def with_layers_of(graph: Graph, order: LayerOrder, plan: ChipPlan) -> ChipPlan:

@@ -40,8 +40,8 @@ class EveryPlan:
         cost: Callable[[list[FormOfLayers], float], float],
         cycle: float,
         lanes: int,
-        share: int = 1,
-        more: Callable[[], bool] = lambda: True,
+        share: int,
+        more: Callable[[], bool],
     ) -> None:
         self._most, self._more = _MOST // share, more
         self._borders, self._forms_of, self._cost, self._cycle, self._lanes = borders, forms, cost, cycle, lanes

@@ -76,8 +76,8 @@ def best_parts(
 def _found(
     region: Region, chip: Soc, costs: LayerCosts, swap: bool, prices: Sequence[Price], several: Several
 ) -> list[list[FinishedPlan]]:
-    """For each price the best plans that were found. Where memory is shared, each accelerator has a share of it, or all
-    of it, from which tensors are handed over; only where no parts fit the shares, all of it without."""
+    """For each price the best plans that were found. Where memory is shared, parts are laid out for a share of it, or
+    for all of it where none fit a share; and for all of it as if they handed over all that they can."""
 
     def searched(own: Soc, *, in_place: bool = False) -> list[list[FinishedPlan]]:
         search = _Search(LayerForms(region, own, costs, swap, in_place, several), chip, costs, several)
@@ -161,11 +161,12 @@ class _Search:
         if not best:
             return best
         best = improvement.improved(best, most)
-        last, count = self._budget(_EVERY), self._several.count
-        every = EveryPlan(
-            *(forms.borders, forms.of, costs.of, costs.price.cycle, forms.lanes, count),
-            more=lambda: self._together.work <= last,
-        )
+        last = self._budget(_EVERY)
+
+        def more() -> bool:
+            return self._together.work <= last
+
+        every = EveryPlan(forms.borders, forms.of, costs.of, costs.price.cycle, forms.lanes, self._several.count, more)
         found = every.cheaper_than(costs.of(best))
         best = improvement.improved(found, self._budget(_MORE)) if found else best
         forms.packs = packs
