@@ -57,7 +57,8 @@ class ChipChoices:
     by index, that the region is cut for, as on a chip of these alone. `swapped` says which of the region's components
     have height and width swapped. The parts of an accelerator run in their order. With `alone` the only part has all
     layers as one accelerator would have them: its own choices say what is swapped. With `divided` each accelerator has
-    a share of the local memory that it shares with others (`Soc.share_of`): its parts have no more.
+    a share of the local memory that it shares with others (`Soc.share_of`): its parts have no more. The outputs of the
+    layers of each of `blocks`, numbered as in `parts`, share bytes of main memory.
     """
 
     order: tuple[int, ...]
@@ -66,6 +67,7 @@ class ChipChoices:
     parts: tuple[PartChoices, ...]
     alone: bool = False
     divided: bool = False
+    blocks: tuple[tuple[int, ...], ...] = ()
 
     def plain(self) -> dict[str, Any]:
         """As a JSON value."""
@@ -76,16 +78,23 @@ class ChipChoices:
             "parts": [part.plain() for part in self.parts],
             "alone": self.alone,
             **({"divided": True} if self.divided else {}),
+            **({"blocks": [list(block) for block in self.blocks]} if self.blocks else {}),
         }
 
     def __str__(self) -> str:
         """A few lines for each part; `%n` is the output of layer n."""
         head = "shared local memory is divided\n" * self.divided
-        return head + "\n".join(f"{_text_of(part.cut, self.order)}\n{part.choices}" for part in self.parts)
+        parts = [f"{_text_of(part.cut, self.order)}\n{part.choices}" for part in self.parts]
+        blocks = [f"one block of main memory: {_names_of(block, self.order)}" for block in self.blocks]
+        return head + "\n".join([*parts, *blocks])
+
+
+def _names_of(layers: tuple[int, ...], order: tuple[int, ...]) -> str:
+    return ", ".join(f"%{order[index]}" for index in layers)
 
 
 def _text_of(cut: PartCut, order: tuple[int, ...]) -> str:
-    layers = ", ".join(f"%{order[index]}" for index in cut.layers)
+    layers = _names_of(cut.layers, order)
     share = "" if cut.rows is None else f", {cut.rows[0]} to {cut.rows[1]} of dimension {cut.axis}"
     return f"accelerator {cut.lane}: {layers}{share}{', pixels in one row' * cut.flat}"
 
@@ -100,6 +109,7 @@ def chip_choices_from_plain(plain: Mapping[str, Any]) -> ChipChoices:
             tuple(_part(part) for part in plain["parts"]),
             bool(plain["alone"]),
             bool(plain.get("divided", False)),
+            tuple(tuple(map(int, block)) for block in plain.get("blocks", ())),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise PlanError(f"choices of a plan are as byoc_hw wrote them: {type(error).__name__}: {error}") from error

@@ -43,11 +43,15 @@ class RegionMemory:
     constants: int = 0
 
     def peak(self, inputs: Mapping[int, int], outputs: Mapping[int, int]) -> int:
-        """The most bytes of RAM at any moment, of constants, scratch and some arguments: their bytes by index.
+        """The most bytes of RAM at any moment."""
+        return max(self.live(inputs, outputs), default=self.constants)
+
+    def live(self, inputs: Mapping[int, int], outputs: Mapping[int, int]) -> list[int]:
+        """The bytes of RAM at each moment, of constants, scratch and some arguments: their bytes by index.
 
         An input is there up to the last moment that touches it, an output from the first one on.
         """
-        live = [0] * len(self.moments)
+        live = [self.constants] * len(self.moments)
         for life in self.scratch:
             for moment in range(life.first, life.last + 1):
                 live[moment] += round_up(life.nbytes, UNIT)
@@ -55,7 +59,7 @@ class RegionMemory:
             first, last = self.arguments[index] or (0, -1)
             for moment in range(last + 1) if index in inputs else range(first, len(live)):
                 live[moment] += round_up(nbytes, UNIT)
-        return max(live, default=0) + self.constants
+        return live
 
 
 NOTHING = RegionMemory((), (), (), 1, {})

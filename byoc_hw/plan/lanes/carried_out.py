@@ -22,6 +22,7 @@ from byoc_hw.plan.lanes.lanes_clock import lanes_timeline
 from byoc_hw.plan.lanes.layouts import in_pieces
 from byoc_hw.plan.lanes.oriented import Oriented
 from byoc_hw.plan.lanes.price import PlanCosts, prices
+from byoc_hw.plan.lanes.shared_blocks import layers_of_blocks, tensors_of_blocks, with_shared_blocks
 from byoc_hw.plan.lanes.together import Together
 from byoc_hw.plan.layer_orders import LayerOrder, graph_in_order, own_order
 from byoc_hw.plan.search.planner import map_choices, mapped_as
@@ -41,16 +42,18 @@ def plan_of(region: Region, chip: Soc, parts: OrderedParts, lanes: Sequence[int]
     accelerators of the chip. With the values of constants, or quicker without, as `chip_plan` says."""
     plan = chip_plan(region, chip, parts, values=values)
     cycles = lanes_timeline(plan).total  # as the core goes round, which the search leaves out
-    return replace(plan, cycles=cycles, choices=_choices_of(parts.uncut or parts.parts, region.graph, chip, lanes))
+    return replace(plan, cycles=cycles, choices=_choices_of(parts, region, chip, lanes))
 
 
-def _choices_of(parts: Sequence[PlacedPart], graph: Graph, chip: Soc, lanes: Sequence[int]) -> ChipChoices:
+def _choices_of(ordered: OrderedParts, region: Region, chip: Soc, lanes: Sequence[int]) -> ChipChoices:
+    parts = ordered.uncut or ordered.parts
     own = [part for part in parts if part.part.cut.layers]
     made = tuple(PartChoices(part.part.cut, part.layout.choices, part.pieces) for part in own)
     swapped = next((part.part.swapped for part in own), ())  # what was cut for a chip says so, if nothing else
     divided = any(part.has_a_share_of(chip) for part in parts)
     alone = bool(own) and not swapped
-    return ChipChoices(own_order(graph), tuple(lanes), swapped, made, alone=alone, divided=divided)
+    blocks = layers_of_blocks(ordered.blocks, region)
+    return ChipChoices(own_order(region.graph), tuple(lanes), swapped, made, alone, divided, blocks)
 
 
 def with_layers_of(graph: Graph, order: LayerOrder, plan: ChipPlan) -> ChipPlan:
@@ -93,7 +96,16 @@ class CarriedOut:
         Raises `PlanError` where the choices do not fit the region or the chip, and beyond `most` copies and jobs.
         """
         cuts = self._cuts_of(choices)
-        region, chip = cuts.oriented.region, self._chip
+        region, parts = cuts.oriented.region, self._ordered(choices, cuts, most, near)
+        plan = plan_of(region, self._chip, parts, cuts.lanes, values=values)
+        return with_layers_of(self._graph, choices.order, plan)
+
+    def parts(self, choices: ChipChoices) -> tuple[Region, OrderedParts]:
+        """The parts that choices make of the region, whose layers are in their order. As `plan`."""
+        cuts = self._cuts_of(choices)
+        return cuts.oriented.region, self._ordered(choices, cuts, inf, inf)
+
+    def _ordered(self, choices: ChipChoices, cuts: _Cuts, most: float, near: float) -> OrderedParts:
         parts = [self._placed(choices, part, cuts) for part in choices.parts]
         parts += [] if choices.alone else cuts.finishing.copies()
         if sum(len(one.layout.work.ops) for one in parts) > most:
@@ -101,9 +113,8 @@ class CarriedOut:
         found = [one.part for one in parts]
         if not (read_when_made(found) and shares_make_all(found)):
             self._refuse("parts make all of what others read, and before", "parts that do not")
-        finished = cuts.finishing.of_parts(parts, near).ordered
-        plan = plan_of(region, chip, on_chip(finished, chip, cuts.lanes), cuts.lanes, values=values)
-        return with_layers_of(self._graph, choices.order, plan)
+        finished = on_chip(cuts.finishing.of_parts(parts, near).ordered, self._chip, cuts.lanes)
+        return with_shared_blocks(finished, self._chip, tensors_of_blocks(choices.blocks, cuts.oriented.region))
 
     def _refuse(self, rule: str, found: object) -> NoReturn:
         raise PlanError(f"{self._graph.name}: {rule}: got {found}")

@@ -52,13 +52,12 @@ def chip_plan(region: Region, chip: Soc, ordered: OrderedParts, *, values: bool 
     parts, work, order = ordered.parts, ordered.work, ordered.order
     assert read_when_made([one.part for one in parts]), "the order of the parts is a possible one"
     assert shares_make_all([one.part for one in parts]), "parts make all of what others read in full"
-    memory = _Memory(region, chip, parts)
+    memory = _Memory(region, chip, ordered)
     sync = synchronized(work, order, chip)
     events = _Events(work, order, sync)
     lanes = sorted(set(work.lanes))
     written = [_Lane(graph, chip, lane, parts, work, order, memory, events, sync).part(values=values) for lane in lanes]
-    in_ram = (len(part.plan.flash) for part in written if not chip.accelerators[part.lane].dma_reads_flash)
-    lifetimes = replace(memory.lifetimes(work, order), constants=sum(in_ram))
+    lifetimes = memory.lifetimes(work, order)
     arena = place(blocks_from_lifetimes(lifetimes.scratch, lifetimes.alignment), largest_sum(lifetimes.scratch))
     plan = ChipPlan(
         graph,
@@ -112,23 +111,50 @@ class _Events:
         self.number = {op: number for number, op in enumerate(sorted({one for some in self.awaited for one in some}))}
 
 
+def _in_flash(parts: Sequence[PlacedPart], chip: Soc, lane: int) -> tuple[dict[int, int], int]:
+    """Where the constants of each part of a lane begin, and the bytes of all."""
+    alignment = lcm(FLASH_ALIGNMENT, chip.accelerators[lane].dma_alignment)
+    places: dict[int, int] = {}
+    nbytes = 0
+    for at, part in enumerate(parts):
+        if part.lane == lane:
+            places[at] = nbytes
+            nbytes = round_up(nbytes + part.layout.flash.nbytes, alignment)
+    return places, nbytes
+
+
+def alignment_in_main_memory(chip: Soc) -> int:
+    """The bytes of which blocks in main memory start at a multiple."""
+    library = any(one.library is not None for one in chip.accelerators)
+    return lcm(ALIGNMENT if library else FLASH_ALIGNMENT, chip.dma_alignment)
+
+
+def main_memory(region: Region, chip: Soc, ordered: OrderedParts) -> tuple[RegionMemory, dict[str, list[Tensor]]]:
+    """The main memory that parts of a region use, and by name the tensors in each block between them."""
+    memory = _Memory(region, chip, ordered)
+    return memory.lifetimes(ordered.work, ordered.order), memory.between()
+
+
 class _Memory:
     """Where parts find what they share: arguments of the region, and blocks of its scratch."""
 
-    def __init__(self, region: Region, chip: Soc, parts: Sequence[PlacedPart]) -> None:
+    def __init__(self, region: Region, chip: Soc, ordered: OrderedParts) -> None:
         graph, self.arguments = region.graph, region.arguments
-        self._graph, self._parts = graph, parts
+        self._graph, self._parts, parts = graph, ordered.parts, ordered.parts
         self._word = chip.dma_alignment
-        library = any(one.library is not None for one in chip.accelerators)
-        self._alignment = lcm(ALIGNMENT if library else FLASH_ALIGNMENT, self._word)
+        self._alignment = alignment_in_main_memory(chip)
+        in_ram = (lane for lane, one in enumerate(chip.accelerators) if not one.dma_reads_flash)
+        self._constants = sum(_in_flash(parts, chip, lane)[1] for lane in in_ram)
         self._place = {tensor: ARGUMENT + index for index, tensor in reversed(list(enumerate(self.arguments)))}
         self.blocks: dict[str, int] = {}  # bytes by name
-        self._shared: dict[Tensor, str] = {}
+        self._shared: dict[Tensor, Address] = {}
+        names: dict[Tensor, str] = {}
         for tensor in dict.fromkeys(tensor for part in parts for tensor, _ in part.part.arguments):
             if tensor not in self._place:
-                name = f"{graph.name}: {len(self._shared):05} between {tensor.name}"
-                self._shared[tensor] = name
-                self.blocks[name] = round_up(tensor.nbytes, self._word)
+                block, offset = ordered.blocks.get(tensor, (tensor, 0))
+                name = names.setdefault(block, f"{graph.name}: {len(self._shared):05} between {tensor.name}")
+                self._shared[tensor] = Address(SCRATCH, offset, name)
+                self.blocks[name] = max(self.blocks.get(name, 0), offset + round_up(tensor.nbytes, self._word))
         for part in parts:
             for home in part.layout.work.homes.values():
                 if home.address.space == SCRATCH:
@@ -140,7 +166,15 @@ class _Memory:
         tensor, start = part.part.arguments[index]
         if tensor in self._place:
             return Address(self._place[tensor], start)
-        return Address(SCRATCH, start, self._shared[tensor])
+        return self._shared[tensor] + start
+
+    def between(self) -> dict[str, list[Tensor]]:
+        """The tensors in each block that parts share, by name."""
+        found: dict[str, list[Tensor]] = {}
+        for tensor, address in self._shared.items():
+            assert address.block is not None
+            found.setdefault(address.block, []).append(tensor)
+        return found
 
     def lifetimes(self, work: JointWork, order: Order) -> RegionMemory:
         """The main memory of the region, in moments of parts. What another lane may still touch is still live."""
@@ -163,7 +197,10 @@ class _Memory:
             for tensor in self.arguments
         ]
         names = [part.layout.mapped.graph.name for part in self._parts]
-        return RegionMemory((*names, "the end"), tuple(blocks), tuple(spans), self._alignment, {}, self._word)
+        moments = *names, "the end"
+        return RegionMemory(
+            moments, tuple(blocks), tuple(spans), self._alignment, {}, self._word, constants=self._constants
+        )
 
     def _touched(self, part: PlacedPart, op: Op) -> Iterator[str | int]:
         for address in _addresses(op.step):
@@ -200,15 +237,11 @@ class _Lane:
         self._mine = [index for index, other in enumerate(work.lanes) if other == lane]
         own = [at for at, part in enumerate(parts) if part.lane == lane]
         self._first: dict[int, int] = {}  # of each part, the number of its first layer in the lane
-        self._flash: dict[int, int] = {}  # and where its constants begin
-        layers = flash = 0
+        self._layers = 0
         for at in own:
-            layout = parts[at].layout
-            self._first[at], self._flash[at] = layers, flash
-            layers += len(layout.mapped.mapping.layers)
-            alignment = lcm(FLASH_ALIGNMENT, chip.accelerators[lane].dma_alignment)
-            flash = round_up(flash + layout.flash.nbytes, alignment)
-        self._layers, self._flash_bytes = layers, flash
+            self._first[at] = self._layers
+            self._layers += len(parts[at].layout.mapped.mapping.layers)
+        self._flash, self._flash_bytes = _in_flash(parts, chip, lane)
         self._spaces: dict[Address, int] = {}
 
     def part(self, *, values: bool) -> Part:

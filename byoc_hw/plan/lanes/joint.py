@@ -9,7 +9,8 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.integers import ceil_div
@@ -26,6 +27,20 @@ from byoc_hw.tensor import Tensor
 
 PartAccesses = list[Sequence[Access]]
 """The accesses of each operation of a part in memories that all parts share."""
+
+
+class InBlock(NamedTuple):
+    """Where a tensor of the region lies in main memory: in the block of a tensor, from byte `offset` on."""
+
+    block: Tensor
+    offset: int
+
+
+PlacesInBlocks = Mapping[Tensor, InBlock]
+"""Where tensors lie that share a block with others; each of the others has its own."""
+
+OWN_BLOCKS: PlacesInBlocks = {}
+"""Each tensor has its own."""
 
 
 @dataclass(frozen=True)
@@ -124,16 +139,19 @@ def touched_arguments(part: PlacedPart, op: Op) -> Iterator[int]:
                 yield space - ARGUMENT
 
 
-def joint_work(parts: Sequence[PlacedPart], chip: Soc, known: OrderedParts | None = None) -> JointWork:
-    """The work of parts, each on its lane. The order of the parts is a possible one. The parts `known` are of the same
-    layers."""
+def joint_work(
+    parts: Sequence[PlacedPart], chip: Soc, known: OrderedParts | None = None, blocks: PlacesInBlocks = OWN_BLOCKS
+) -> JointWork:
+    """The work of parts, each on its lane, with tensors in `blocks`. The order of the parts is a possible one. The
+    parts `known` are of the same layers, in the same blocks."""
     slabs, memory = _slabs(parts), [chip.memory_of(lane) for lane in range(len(chip.accelerators))]
     touched: list[PartAccesses] = []
     for at, part in enumerate(parts):
         if known is not None and known.parts[at] is part:
             touched.append(known.work.touched[at])
         else:
-            touched.append([tuple(_shared(op, part, slabs, memory[part.lane])) for op in part.layout.work.ops])
+            found = (_shared(op, part, slabs, blocks, memory[part.lane]) for op in part.layout.work.ops)
+            touched.append([tuple(some) for some in found])
     ops = tuple(op for part in parts for op in part.layout.work.ops)
     of_ops = tuple(at for at, part in enumerate(parts) for _ in part.layout.work.ops)
     lanes = tuple(parts[at].lane for at in of_ops)
@@ -155,9 +173,11 @@ def _slabs(parts: Sequence[PlacedPart]) -> dict[Tensor, tuple[int, ...]]:
     return {whole: tuple(sorted(cuts)) for whole, cuts in found.items()}
 
 
-def _shared(op: Op, part: PlacedPart, slabs: Mapping[Tensor, tuple[int, ...]], memory: int) -> Iterator[Access]:
+def _shared(
+    op: Op, part: PlacedPart, slabs: Mapping[Tensor, tuple[int, ...]], blocks: PlacesInBlocks, memory: int
+) -> Iterator[Access]:
     """The accesses in memories that all parts share: local memories, that for activations with a number, and tensors in
-    main memory."""
+    main memory, or the blocks that they lie in."""
     for access in op.accesses:
         place = access.place
         if isinstance(place, LocalBuffer):
@@ -170,7 +190,9 @@ def _shared(op: Op, part: PlacedPart, slabs: Mapping[Tensor, tuple[int, ...]], m
             yield access
             continue
         whole, start = part.part.arguments[argument]
-        yield from _pieces(op.step, access, whole, start + access.start, slabs.get(whole))
+        cuts = None if whole in blocks else slabs.get(whole)
+        block, offset = blocks.get(whole, (whole, 0))
+        yield from _pieces(op.step, access, block, offset + start + access.start, cuts)
 
 
 def main_address(op: Op, access: Access, homes: Mapping[Storage, Home]) -> Address:
@@ -247,12 +269,13 @@ def patient_order(work: JointWork) -> Order:
 @dataclass(frozen=True)
 class OrderedParts:
     """Parts that have addresses, in a possible order, with their work and the order of its operations; `uncut` are the
-    parts before some of their operations were cut, if any were."""
+    parts before some of their operations were cut, if any were, and `blocks` those that tensors share."""
 
     parts: list[PlacedPart]
     work: JointWork
     order: Order
     uncut: Sequence[PlacedPart] = ()
+    blocks: PlacesInBlocks = field(default_factory=dict)
 
 
 def ordered_parts(parts: Sequence[PlacedPart], chip: Soc, known: OrderedParts | None = None) -> OrderedParts:
@@ -267,6 +290,12 @@ def on_chip(found: OrderedParts, chip: Soc, lanes: Sequence[int]) -> OrderedPart
         return found
     parts, uncut = ([part.on(lanes[part.lane]) for part in some] for some in (found.parts, found.uncut))
     return replace(ordered_parts(parts, chip), uncut=uncut)
+
+
+def in_blocks(found: OrderedParts, chip: Soc, blocks: PlacesInBlocks) -> OrderedParts:
+    """The same parts with tensors that share blocks of main memory."""
+    work = joint_work(found.parts, chip, blocks=blocks)
+    return replace(found, work=work, order=patient_order(work), blocks=blocks)
 
 
 def in_shares(found: OrderedParts, chip: Soc) -> OrderedParts:

@@ -38,4 +38,4 @@ def test_plans_fit_are_exact_and_lose_few_cycles_where_little_memory_is_missing(
         check_chip_plan(found.plan, expected, inputs, permutations(range(len(found.plan.parts))))
         cycles.append(found.cycles)
     assert cycles == sorted(cycles)
-    assert own.cycles < cycles[0] < 1.1 * own.cycles < cycles[-1]
+    assert own.cycles == cycles[0] < 1.1 * own.cycles < cycles[-1]
