@@ -9,7 +9,7 @@ touched behind the first touch of a later one that has the same place.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 
 import numpy as np
@@ -42,7 +42,7 @@ class SharedBlocks:
     def __init__(self, region: Region, chip: Soc, ordered: OrderedParts, border: Border) -> None:
         self._region, self._chip, self._border = region, chip, border
         self._touched = touched_bytes(ordered.parts)
-        self._known = [_Shared(region, chip, ordered, border, ())]
+        self._known = [_Shared(region, chip, ordered, border, ())]  # with more and more groups
         self._further = self._search()
 
     def within(self, ram: int) -> OrderedParts | None:
@@ -63,22 +63,25 @@ class SharedBlocks:
             yield one
 
     def _search(self) -> Iterator[_Shared]:
-        """Two blocks of the moment with the most bytes become one, those that cost the fewest cycles."""
-        best, (first,) = self._known[0], self._known
-        left = _MOST_ORDERED
+        """Two blocks of the moment with the most bytes become one: those that save the most of the ones that cost no
+        cycles, or else those that cost the fewest."""
+        best = first = self._known[0]
+        left, unit = _MOST_ORDERED, alignment_in_main_memory(self._chip)
         while True:
-            found = []
-            for groups in best.joined():
+            found: list[_Shared] = []
+            for groups, blocks in best.joined(self._touched, unit):
                 left -= len(first.ordered.work.ops)
                 if left < 0:
                     return
-                blocks = places_in_blocks(groups, self._touched, alignment_in_main_memory(self._chip))
                 ordered = in_blocks(first.ordered, self._chip, blocks)
-                found.append(_Shared(self._region, self._chip, ordered, self._border, tuple(groups)))
-            smaller = [one for one in found if one.size < best.size]
-            if not smaller:
+                one = _Shared(self._region, self._chip, ordered, self._border, groups)
+                if one.size < best.size:
+                    found.append(one)
+                    if one.cycles <= best.cycles:
+                        break
+            if not found:
                 return
-            best = min(smaller, key=lambda one: (one.ordered.order.cycles, one.size))
+            best = min(found, key=lambda one: one.cycles)
             yield best
 
 
@@ -87,7 +90,7 @@ class _Shared:
     with the number of moments that have as many, and the bytes of all moments."""
 
     def __init__(
-        self, region: Region, chip: Soc, ordered: OrderedParts, border: Border, groups: tuple[_Group, ...]
+        self, region: Region, chip: Soc, ordered: OrderedParts, border: Border, groups: Sequence[_Group]
     ) -> None:
         self.ordered, self._groups = ordered, groups
         memory, tensors = main_memory(region, chip, ordered)
@@ -95,14 +98,28 @@ class _Shared:
         self.peak = max(live, default=0)
         at = live.index(self.peak) if live else 0
         there = sorted((one for one in memory.scratch if one.first <= at <= one.last), key=lambda one: -one.nbytes)
-        self._blocks = [tuple(tensors[one.name]) for one in there if one.name in tensors][:_LARGEST]
+        self._blocks = [(one.nbytes, tuple(tensors[one.name])) for one in there if one.name in tensors][:_LARGEST]
         self.size = self.peak, live.count(self.peak), sum(live)
 
-    def joined(self) -> Iterator[list[_Group]]:
-        """The groups with any two of the largest blocks joined."""
-        for one, other in combinations(self._blocks, 2):
+    @property
+    def cycles(self) -> int:
+        """Cycles of the region."""
+        return self.ordered.order.cycles
+
+    def joined(
+        self, touched: Mapping[Tensor, TouchedTensor], unit: int
+    ) -> Iterator[tuple[list[_Group], PlacesInBlocks]]:
+        """The groups with any two of the largest blocks joined that save bytes so, the most first."""
+        found = []
+        for (nbytes, one), (other_nbytes, other) in combinations(self._blocks, 2):
             both = *one, *other
-            yield [*(group for group in self._groups if not {*group} & {*both}), both]
+            places = places_in_blocks([both], touched, unit)
+            saved = nbytes + other_nbytes - max(place.offset + tensor.nbytes for tensor, place in places.items())
+            if saved > 0:
+                found.append((saved, both))
+        for _, both in sorted(found, key=lambda one: -one[0]):
+            groups = [*(group for group in self._groups if not {*group} & {*both}), both]
+            yield groups, places_in_blocks(groups, touched, unit)
 
 
 def with_shared_blocks(found: OrderedParts, chip: Soc, groups: Sequence[_Group]) -> OrderedParts:
@@ -175,7 +192,7 @@ def touched_bytes(parts: Sequence[PlacedPart]) -> dict[Tensor, TouchedTensor]:
     return {tensor: TouchedTensor(some) for tensor, some in found.items()}
 
 
-def places_in_blocks(groups: Iterable[_Group], touched: dict[Tensor, TouchedTensor], unit: int) -> PlacesInBlocks:
+def places_in_blocks(groups: Iterable[_Group], touched: Mapping[Tensor, TouchedTensor], unit: int) -> PlacesInBlocks:
     """Where the tensors of each group lie in the block that they share, at multiples of `unit`, so that it is small."""
     found: dict[Tensor, InBlock] = {}
     for group in groups:
@@ -187,7 +204,7 @@ def places_in_blocks(groups: Iterable[_Group], touched: dict[Tensor, TouchedTens
     return found
 
 
-def _place(tensor: Tensor, places: dict[Tensor, int], touched: dict[Tensor, TouchedTensor], unit: int) -> int:
+def _place(tensor: Tensor, places: dict[Tensor, int], touched: Mapping[Tensor, TouchedTensor], unit: int) -> int:
     """A place of a tensor beside those that have one, which are touched first."""
     limits = []
     for other, place in places.items():
