@@ -32,6 +32,9 @@ _Group = tuple[Tensor, ...]
 _LARGEST = 5
 """The blocks, the largest ones of a moment, of which any two may become one."""
 
+_TRIED = 3
+"""The pairs of them that are tried."""
+
 _MOST_ORDERED = 200_000
 """The copies and jobs that are ordered in all to find which tensors share blocks."""
 
@@ -63,8 +66,7 @@ class SharedBlocks:
             yield one
 
     def _search(self) -> Iterator[_Shared]:
-        """Two blocks of the moment with the most bytes become one: those that save the most of the ones that cost no
-        cycles, or else those that cost the fewest."""
+        """Two blocks of the moment with the most bytes become one: those that cost the fewest cycles."""
         best = first = self._known[0]
         left, unit = _MOST_ORDERED, alignment_in_main_memory(self._chip)
         while True:
@@ -77,11 +79,9 @@ class SharedBlocks:
                 one = _Shared(self._region, self._chip, ordered, self._border, groups)
                 if one.size < best.size:
                     found.append(one)
-                    if one.cycles <= best.cycles:
-                        break
             if not found:
                 return
-            best = min(found, key=lambda one: one.cycles)
+            best = min(found, key=lambda one: (one.cycles, one.size))
             yield best
 
 
@@ -109,7 +109,7 @@ class _Shared:
     def joined(
         self, touched: Mapping[Tensor, TouchedTensor], unit: int
     ) -> Iterator[tuple[list[_Group], PlacesInBlocks]]:
-        """The groups with any two of the largest blocks joined that save bytes so, the most first."""
+        """The groups with two of the largest blocks joined, those that save the most bytes."""
         found = []
         for (nbytes, one), (other_nbytes, other) in combinations(self._blocks, 2):
             both = *one, *other
@@ -117,7 +117,7 @@ class _Shared:
             saved = nbytes + other_nbytes - max(place.offset + tensor.nbytes for tensor, place in places.items())
             if saved > 0:
                 found.append((saved, both))
-        for _, both in sorted(found, key=lambda one: -one[0]):
+        for _, both in sorted(found, key=lambda one: -one[0])[:_TRIED]:
             groups = [*(group for group in self._groups if not {*group} & {*both}), both]
             yield groups, places_in_blocks(groups, touched, unit)
 
