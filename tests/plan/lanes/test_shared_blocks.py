@@ -76,6 +76,22 @@ def test_every_event_is_needed():
     assert check_without_each_event(shared) > 0
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("events", [0, 4])
+def test_a_tensor_is_stored_when_the_one_before_was_read(events):
+    """The DLA could store its second output while the DSP still reads the first one, which has the same place."""
+    samples, same = Samples(), {"padding": (1, 1, 1, 1)}
+    image = samples.tensor((1, 12, 12, 16))
+    made = [samples.conv2d(image, 16, (3, 3), **same) for _ in range(2)]
+    read = [samples.depthwise(one.ofm, (3, 3), **same) for one in made]
+    graph = graph_of([image], [made[0], read[0], made[1], read[1]], [one.ofm for one in read])
+    chip = replace(PAIR, events=events)
+    plan = plan_region(graph, chip, place={"conv2d": "dla", "depthwise_conv2d": "dsp"})
+    order = plan.choices.order
+    shared = check_with_blocks(chip, plan, ((order.index(0), order.index(2)),))
+    assert shared.scratch_bytes == made[0].ofm.nbytes < plan.scratch_bytes
+
+
 @st.composite
 def regions_with_blocks(draw):
     """A chip, a graph, and a way to share out some of the tensors to blocks."""
