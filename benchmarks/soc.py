@@ -11,6 +11,9 @@ accelerators alone, by the chip with the plan of the fewest cycles of its engine
 core's work as well, and so on the chip with events that order its engines; with the core's instructions. `faster` is
 the last against the first.
 
+With --ram, what plans take with less main memory than the fastest one: its bytes, and of the fastest plans that were
+found within a part of them the bytes, and the cycles over those of the fastest. Inputs and outputs are in the arena.
+
 With --search, instead, how well and how fast parts are found: the seconds for a chain of 200 large layers, and 200
 random graphs of up to 8 layers against all plans of a kind (`tests/plan/lanes/exhaustive.py` says which). Beginnings of
 plans that no end makes faster than the plan are passed over, so that kinds with millions of plans are gone through.
@@ -40,7 +43,10 @@ from byoc_hw.compiler import region_graphs
 from byoc_hw.graph import Graph
 from byoc_hw.plan.chip_choices import PartCut
 from byoc_hw.plan.lanes.cut import Region
+from byoc_hw.plan.lanes.known_plan import known_plan
+from byoc_hw.plan.lanes.within import SizedChipPlan, SizedChipPlans, sized_on_chip
 from byoc_hw.plan.region import lay_out_region, plan_region
+from byoc_hw.plan.search.within import Border
 from byoc_hw.soc import Hardware, Soc
 
 CORE_COLUMNS = (
@@ -48,6 +54,8 @@ CORE_COLUMNS = (
     *("with events", "its core", "faster"),
 )
 COLUMNS = ("model", "chip", "alone", "in turn", "together", "faster", "plan / bound", "seconds", "goal", "met")
+RAM_PARTS = (0.75, 0.5, 0.25)
+RAM_COLUMNS = ("model", "chip", "RAM", *(text for part in RAM_PARTS for text in (f"within {part}", "cycles")))
 DLA = replace(byoc_hw.DIANA_DIGITAL, name="dla", label="DLA")
 PAIR = Soc((DLA, byoc_hw.DSP), label="DLA + DSP")
 NAMES = ("one", "two")
@@ -82,12 +90,17 @@ def main() -> int:
     parser = options(__doc__)
     parser.add_argument("--check", action="store_true", help="exit 1 if a goal is missed")
     parser.add_argument("--core", action="store_true", help="whole inferences on the emulated core")
+    parser.add_argument("--ram", action="store_true", help="plans with less main memory, instead")
     parser.add_argument("--search", action="store_true", help="a chain of 200 layers, and random graphs, instead")
     parser.add_argument("--graphs", type=int, default=GRAPHS, help=f"with --search: the first of the {GRAPHS} graphs")
     given = parser.parse_args()
     if given.core:
         found = (with_core(path, chip) for path in models(given.models) for chip in (PAIR, TWINS))
-        show("soc", CORE_COLUMNS, found, into_document=given.update, part="core")
+        show("soc", CORE_COLUMNS, found, into_document=given.update, flag="--core")
+        return 0
+    if given.ram:
+        found = (with_less_ram(path, chip) for path in models(given.models) for chip in (PAIR, TWINS))
+        show("soc", RAM_COLUMNS, found, into_document=given.update, flag="--ram")
         return 0
     if given.search:
         return 1 if not searched(given.graphs) and given.check else 0
@@ -197,6 +210,28 @@ def measured(path: Path, chip: Soc) -> tuple[object, ...]:
     met = faster >= least and of_bound <= MOST and cycles <= alone
     figures = f"{alone:,}", f"{turns:,}", f"{cycles:,}", f"{faster:.2f}", f"{of_bound:.2f}", f"{seconds:.1f}"
     return path.stem, chip.label, *figures, f"{least:.2f} x {against}", "yes" if met else "no"
+
+
+def with_less_ram(path: Path, chip: Soc) -> tuple[object, ...]:
+    """One row: the regions of a model, each within a part of the bytes of its fastest plan."""
+    graphs = region_graphs(byoc_hw.partition_for_hwlib(*byoc_hw.load(path), accelerator=chip)).values()
+    fastest, searches = list[SizedChipPlan](), list[SizedChipPlans]()
+    for graph in graphs:
+        nbytes = dict(enumerate(tensor.nbytes for tensor in (*graph.inputs, *graph.outputs)))
+        inputs = {index: nbytes.pop(index) for index in range(len(graph.inputs))}
+        plan, border = known_plan(graph, chip), Border(inputs, nbytes)
+        fastest.append(sized_on_chip(plan, border))
+        searches.append(SizedChipPlans(graph, chip, border, {}))
+    cycles = sum(one.cycles for one in fastest)
+    figures = [f"{max(one.ram for one in fastest):,}"]
+    for part in RAM_PARTS:
+        found = [search.within(int(part * one.ram)) for search, one in zip(searches, fastest, strict=True)]
+        plans = [one for one in found if one is not None]
+        if len(plans) == len(found):
+            figures += [f"{max(one.ram for one in plans):,}", f"{sum(one.cycles for one in plans) / cycles:.3f}"]
+        else:
+            figures += ["-", "-"]
+    return path.stem, chip.label, *figures
 
 
 def with_core(path: Path, chip: Soc) -> tuple[object, ...]:

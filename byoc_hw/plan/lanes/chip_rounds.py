@@ -34,6 +34,9 @@ from byoc_hw.soc import Soc
 _LONGEST = 8
 """The most layers of a part that two are joined to."""
 
+_OTHER_BLOCKS = 0.1
+"""How often, where tensors share blocks of main memory, these are changed."""
+
 
 def chip_search(graph: Graph, chip: Soc, room: Room | None = None) -> Search[ChipChoices]:
     """The search for a region on a chip, as `region_search` on one accelerator."""
@@ -77,7 +80,8 @@ _Move = Callable[["ChipSpace", ChipChoices, Random], "list[PartChoices] | None"]
 
 class ChipSpace:
     """The choices of a region on a chip: of each part those of its layers, how layers are cut, on which accelerators,
-    and the order of the parts. The order of the layers stays, and what is swapped."""
+    and the order of the parts; which tensors share blocks, where any do, as they do where RAM is short. The order of
+    the layers stays, and what is swapped."""
 
     def __init__(self, graph: Graph, chip: Soc) -> None:
         self._graph, self._chip, self._several = graph, chip, Several()
@@ -102,6 +106,8 @@ class ChipSpace:
             (part,) = choices.parts
             moved = step(self.alone(choices.order, part.cut.lane), part.choices, random)
             return replace(choices, parts=(replace(part, choices=moved),))
+        if choices.blocks and random.random() < _OTHER_BLOCKS:
+            return replace(choices, blocks=self._other_blocks(choices, random))
         (move,) = random.choices(_MOVES, _WEIGHTS)
         found = move(self, choices, random) if choices.parts else None
         if found is None:
@@ -139,6 +145,14 @@ class ChipSpace:
 
     def _alone(self, order: LayerOrder, lane: int) -> SearchSpace:
         return SearchSpace(self.graph_in(order), self._chip.accelerators[lane])
+
+    def _other_blocks(self, choices: ChipChoices, random: Random) -> tuple[tuple[int, ...], ...]:
+        """The blocks with a tensor in another one, or in its own."""
+        graph = self.graph_in(choices.order)
+        moved = random.choice([index for index, layer in enumerate(graph.layers) if layer.ofm not in graph.outputs])
+        among = [[index for index in block if index != moved] for block in choices.blocks]
+        random.choice([*among, []]).append(moved)
+        return tuple(sorted(tuple(sorted(block)) for block in among if len(block) > 1))
 
     # ------------------------------------------------------------ what moves have in common
 

@@ -87,6 +87,16 @@ def test_moves_lead_to_all_that_can_be_chosen():
     assert {choices.order for choices in met} == {own.order}
 
 
+def test_moves_change_which_tensors_share_blocks_where_any_do():
+    graph = branches()
+    space, own = ChipSpace(graph, TIGHT), plan_region(graph, TIGHT).choices
+    assert not any(choices.blocks for choices in walk(space, own, 100))
+    shared = replace(own, blocks=((0, 1), (2, 3)))
+    found = {space.moved(shared, Random(seed)).blocks for seed in range(300)}
+    joined = {((0, 1),), ((2, 3),), ((1, 2, 3),), ((0, 2, 3),), ((0, 1, 2),), ((0, 1, 3),)}
+    assert found == {shared.blocks} | joined
+
+
 def test_steps_of_all_layers_on_one_accelerator_are_those_of_that_accelerator():
     chip = Soc(TIGHT.accelerators[:1])
     own = plan_region(branches(), chip).choices
