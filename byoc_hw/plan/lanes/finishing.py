@@ -22,10 +22,6 @@ from byoc_hw.plan.lanes.profile import Option, profile_of
 from byoc_hw.plan.stages import Layout, lay_out
 from byoc_hw.soc import Soc
 
-FINISHED = 400
-"""The copies and jobs, about, of the plans that get addresses, for all prices: the best, and those that cost little
-more."""
-
 _ORDERED = 40_000
 """The most copies and jobs that are scheduled in other orders of the parts."""
 

@@ -49,6 +49,10 @@ accelerators."""
 _LESS = (0.06, 0.1, 0.25, 0.5, 1.0, 4.0)
 """Cycles that a copied byte is charged in plans that are to copy less, and so keep less in main memory."""
 
+_FEW = 8
+"""The most layers of a region whose plans with a little less to copy are tried, too: where shares of tensors stay, and
+copies and jobs are cut, one of them is often faster."""
+
 
 def plan_on_chip(
     graph: Graph, chip: Soc, place: Mapping[str, str] = NO_WISHES, objective: Objective | None = None
@@ -150,7 +154,10 @@ class ChipPlanner:
     ) -> list[tuple[ChipPlan, OrderedParts]]:
         """The best plan on some of the accelerators that was found, and its parts; none where a layer has none there.
         The search is one of `several`."""
-        found = self._priced(prices(objective, self.chip.only(lanes)), lanes, several)
+        priced = prices(objective, self.chip.only(lanes))
+        if objective is None and len(self.graph.layers) <= _FEW:
+            priced = [*priced, Price(copied=_LESS[0])]
+        found = self._priced(priced, lanes, several)
         cost = judge(objective, self.chip)
         return sorted(((self.planned(parts, lanes), parts) for parts in found), key=lambda one: cost(one[0]))[:1]
 

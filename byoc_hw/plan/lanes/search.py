@@ -16,7 +16,7 @@ from byoc_hw.plan.lanes.beam import Beam, plain_plans
 from byoc_hw.plan.lanes.changes import Improvement
 from byoc_hw.plan.lanes.cut import Region
 from byoc_hw.plan.lanes.every import EveryPlan, FormOfLayers
-from byoc_hw.plan.lanes.finishing import FINISHED, FinishedPlan, Finishing, part_of_all
+from byoc_hw.plan.lanes.finishing import FinishedPlan, Finishing, part_of_all
 from byoc_hw.plan.lanes.joint import OrderedParts, PlacedPart, on_chip
 from byoc_hw.plan.lanes.layer_forms import LayerForms, Several
 from byoc_hw.plan.lanes.parts_in_runs import is_tight
@@ -48,6 +48,10 @@ _EVERY = 400_000
 
 _TRIES = 600
 """At least so many plans of a small region are scheduled, those with many copies and jobs, too."""
+
+_FINISHED = 400
+"""The copies and jobs, about, of the plans that get addresses: the best, and those that cost little more. For each of
+up to two prices, or for all of more."""
 
 _FINISHED_WITHIN = 1.2
 """What a plan that gets addresses costs at most, of the best one."""
@@ -81,7 +85,8 @@ def _found(
 
     def searched(own: Soc, *, in_place: bool = False) -> list[list[FinishedPlan]]:
         search = _Search(LayerForms(region, own, costs, swap, in_place, several), chip, costs, several)
-        return [search.finished(price, FINISHED // len(prices)) for price in prices]
+        most = _FINISHED if len(prices) <= 2 else _FINISHED // len(prices)
+        return [search.finished(price, most) for price in prices]
 
     if not chip.shared:
         return searched(chip)

@@ -46,7 +46,7 @@ def test_the_fastest_of_the_plans_that_get_addresses_is_taken(monkeypatch):
 
 
 def test_of_large_plans_the_best_one_alone_gets_addresses(monkeypatch):
-    monkeypatch.setattr(search, "FINISHED", 1)
+    monkeypatch.setattr(search, "_FINISHED", 1)
     found = finished_plans(monkeypatch)
     plan_region(branches(), TWINS)
     assert {len(plans) for plans in found.values()} == {1}
