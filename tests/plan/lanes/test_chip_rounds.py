@@ -3,6 +3,7 @@
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from functools import cache
 from itertools import permutations
 from random import Random
 
@@ -41,6 +42,12 @@ def branches(seed=0):
     return graph_of([ifm], [first, left, right, both, last], [last.ofm])
 
 
+@cache
+def tight_plan():
+    """The planner's plan of these."""
+    return plan_region(branches(), TIGHT)
+
+
 def walk(space, choices, count, seed=0):
     random = Random(seed)
     for _ in range(count):
@@ -72,7 +79,7 @@ def check_choices_on_the_way(chip, graph, seed):
 
 def test_moves_lead_to_all_that_can_be_chosen():
     graph = branches()
-    own = plan_region(graph, TIGHT).choices
+    own = tight_plan().choices
     met = list(walk(ChipSpace(graph, TIGHT), own, 400, seed=2))
     parts = [part for choices in met for part in choices.parts]
     assert {len(part.cut.layers) for part in parts} >= {1, 2, 3}
@@ -89,7 +96,7 @@ def test_moves_lead_to_all_that_can_be_chosen():
 
 def test_moves_change_which_tensors_share_blocks_where_any_do():
     graph = branches()
-    space, own = ChipSpace(graph, TIGHT), plan_region(graph, TIGHT).choices
+    space, own = ChipSpace(graph, TIGHT), tight_plan().choices
     assert not any(choices.blocks for choices in walk(space, own, 100))
     shared = replace(own, blocks=((0, 1), (2, 3)))
     found = {space.moved(shared, Random(seed)).blocks for seed in range(300)}
@@ -156,7 +163,7 @@ def test_a_library_whose_functions_cannot_be_sent_has_no_workers():
 
 
 def test_a_plan_that_needs_more_main_memory_or_flash_than_there_is_does_not_count():
-    plan = plan_region(branches(), TIGHT)
+    plan = tight_plan()
     assert plan.scratch_bytes > 0
     scores = ChipScores(branches(), TIGHT)
     assert scores(plan.choices) is not None
@@ -177,6 +184,6 @@ def test_constants_that_are_copied_to_main_memory_count():
 
 
 def test_plans_with_many_more_copies_and_jobs_do_not_count():
-    plan = plan_region(branches(), TIGHT)
+    plan = tight_plan()
     assert ChipScores(branches(), TIGHT)(plan.choices, most=1000) is not None
     assert ChipScores(branches(), TIGHT)(plan.choices, most=10) is None
