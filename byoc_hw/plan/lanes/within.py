@@ -126,7 +126,7 @@ class _WithSharedBlocks:
         self._blocks = SharedBlocks(self._region, chip, ordered, border)
 
     def within(self, ram: int) -> SizedChipPlan | None:
-        """The one with the fewest shared blocks that has at most so many bytes of main memory; None where none has."""
+        """The fastest that has at most so many bytes of main memory; None where none has."""
         found = self._blocks.within(ram)
         return None if found is None else self._sized(found)
 
