@@ -139,7 +139,7 @@ def test_each_accelerator_has_a_share_of_a_memory_with_little_room(count):
     chip = replace(chip, shared=(tuple(one.name for one in chip.accelerators),))
     own = chip.divided()
     assert {one.activation_memory for one in own.accelerators} == {8 * KIB}
-    graph = separable(blocks=2, size=24, channels=32)
+    graph = separable(blocks=2, size=32, channels=32)
     plan = check_on_chip(chip, graph)
     assert plan.choices.divided
     assert plan.cycles <= plan_region(graph, own).cycles
