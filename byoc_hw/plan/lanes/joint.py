@@ -132,11 +132,16 @@ def handed_over(parts: Sequence[PlacedPart]) -> tuple[str, ...]:
 
 def touched_arguments(part: PlacedPart, op: Op) -> Iterator[int]:
     """The arguments of a part that a copy or a call touches."""
+    return (argument for argument, _ in accesses_of_arguments(part, op))
+
+
+def accesses_of_arguments(part: PlacedPart, op: Op) -> Iterator[tuple[int, Access]]:
+    """The same with the bytes of each."""
     for access in op.accesses:
         if not isinstance(access.place, LocalBuffer):
             space = main_address(op, access, part.layout.work.homes).space
             if space >= ARGUMENT:
-                yield space - ARGUMENT
+                yield space - ARGUMENT, access
 
 
 def joint_work(

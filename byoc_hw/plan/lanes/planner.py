@@ -142,29 +142,29 @@ class ChipPlanner:
                 raise PlanError(f"{layer.name}: an accelerator of {chip.name} can run it: none can")
         rows = zip(graph.layers, self._costs, strict=True)
         self._wanted = [_wished(layer, cost, chip, place) for layer, cost in rows]
-        self.chip, self._region = chip, Region(graph)
+        self._chip, self._region = chip, Region(graph)
         self._bound = cycles_bound(graph, chip) if bound is None else bound
 
     def in_order(self, order: LayerOrder) -> ChipPlanner:
         """The planner of the same layers in another order."""
-        return ChipPlanner(graph_in_order(self.graph, order), self.chip, self._place, self._bound)
+        return ChipPlanner(graph_in_order(self.graph, order), self._chip, self._place, self._bound)
 
     def on(
         self, lanes: Sequence[int], objective: Objective | None, several: Several
     ) -> list[tuple[ChipPlan, OrderedParts]]:
         """The best plan on some of the accelerators that was found, and its parts; none where a layer has none there.
         The search is one of `several`."""
-        priced = prices(objective, self.chip.only(lanes))
+        priced = prices(objective, self._chip.only(lanes))
         if objective is None and len(self.graph.layers) <= _FEW:
             priced = [*priced, Price(copied=_LESS[0])]
         found = self._priced(priced, lanes, several)
-        cost = judge(objective, self.chip)
+        cost = judge(objective, self._chip)
         return sorted(((self.planned(parts, lanes), parts) for parts in found), key=lambda one: cost(one[0]))[:1]
 
     def fewer(self) -> Iterator[tuple[int, ...]]:
         """Accelerators that have all of the layers without the others: of a small chip each choice, of others each by
         itself. Of choices that are alike, the first one."""
-        count = len(self.chip.accelerators)
+        count = len(self._chip.accelerators)
         seen = set()
         for size in range(count - 1, 0, -1) if count <= _SMALL_CHIP else (1,):
             for lanes in combinations(range(count), size):
@@ -175,7 +175,7 @@ class ChipPlanner:
 
     def _alike(self, lane: int) -> int:
         """The first accelerator that may take the place of one."""
-        chip, alike = self.chip, range(lane + 1)
+        chip, alike = self._chip, range(lane + 1)
         if chip.shared or chip.with_events:
             return lane
         kinds = [replace(chip.accelerators[one], name="any", label="any") for one in alike]
@@ -187,36 +187,36 @@ class ChipPlanner:
         by their speed, and by the bound of a single one."""
         total = 0.0
         for layer, cost in zip(self.graph.layers, self._wanted, strict=True):
-            each = [least_alone([layer], self.chip.accelerators[lane]) for lane in lanes if lane in cost]
+            each = [least_alone([layer], self._chip.accelerators[lane]) for lane in lanes if lane in cost]
             total += 1 / sum(1 / one for one in each) if all(each) else 0
         if total >= cycles:
             return False
-        return len(lanes) > 1 or known_bound(self.graph, self.chip.accelerators[lanes[0]]) < cycles
+        return len(lanes) > 1 or known_bound(self.graph, self._chip.accelerators[lanes[0]]) < cycles
 
     def with_fewer_copies(self) -> list[ChipPlan]:
         """Plans with fewer and fewer bytes that go through main memory."""
         with seldom_collected():
-            every, several = range(len(self.chip.accelerators)), Several()
+            every, several = range(len(self._chip.accelerators)), Several()
             found = (self._priced([Price(copied=weight)], every, several) for weight in _LESS)
             return [self.planned(parts, every) for some in found for parts in some]
 
     def able(self) -> list[int]:
         """The accelerators that may run every layer."""
-        return [lane for lane in range(len(self.chip.accelerators)) if all(lane in cost for cost in self._wanted)]
+        return [lane for lane in range(len(self._chip.accelerators)) if all(lane in cost for cost in self._wanted)]
 
     def alone(self, lane: int, layout: Layout) -> ChipPlan:
         """The plan with all layers on one accelerator, as they are laid out for it."""
-        parts = ordered_parts(side_by_side([part_of_all(self._region, lane, layout)]), self.chip)
+        parts = ordered_parts(side_by_side([part_of_all(self._region, lane, layout)]), self._chip)
         return self.planned(parts, [lane])
 
     def _priced(self, prices: Sequence[Price], lanes: Sequence[int], several: Several) -> list[OrderedParts]:
-        if len(lanes) == len(self.chip.accelerators):
-            return best_parts(self._region, self.chip, self._wanted, prices, several)
-        return parts_on(self._region, self.chip, lanes, self._wanted, prices, several)
+        if len(lanes) == len(self._chip.accelerators):
+            return best_parts(self._region, self._chip, self._wanted, prices, several)
+        return parts_on(self._region, self._chip, lanes, self._wanted, prices, several)
 
     def planned(self, parts: OrderedParts, lanes: Sequence[int]) -> ChipPlan:
         """The plan of parts in a possible order, which were cut for some of the accelerators."""
-        return replace(plan_of(self._region, self.chip, parts, lanes), bound=self._bound, costs=self._costs)
+        return replace(plan_of(self._region, self._chip, parts, lanes), bound=self._bound, costs=self._costs)
 
 
 def _wished(layer: Layer, costs: Mapping[int, int], chip: Soc, place: Mapping[str, str]) -> Mapping[int, int]:

@@ -19,10 +19,8 @@ from byoc_hw.errors import PlanError
 from byoc_hw.integers import round_up
 from byoc_hw.plan.lanes.compose import alignment_in_main_memory, main_memory
 from byoc_hw.plan.lanes.cut import Region
-from byoc_hw.plan.lanes.joint import InBlock, OrderedParts, PlacedPart, PlacesInBlocks, in_blocks, main_address
+from byoc_hw.plan.lanes.joint import InBlock, OrderedParts, PlacedPart, PlacesInBlocks, accesses_of_arguments, in_blocks
 from byoc_hw.plan.search.within import Border
-from byoc_hw.plan.steps import ARGUMENT
-from byoc_hw.plan.work.ops import LocalBuffer
 from byoc_hw.soc import Soc
 from byoc_hw.tensor import Tensor
 
@@ -45,7 +43,7 @@ class SharedBlocks:
     def __init__(self, region: Region, chip: Soc, ordered: OrderedParts, border: Border) -> None:
         self._region, self._chip, self._border = region, chip, border
         self._touched = touched_bytes(ordered.parts)
-        self._known = [_Shared(region, chip, ordered, border, ())]  # with more and more groups
+        self._known = [_Shared(region, chip, ordered, border)]  # with fewer and fewer blocks
         self._further = self._search()
 
     def within(self, ram: int) -> OrderedParts | None:
@@ -74,12 +72,12 @@ class SharedBlocks:
         left, unit = _MOST_ORDERED, alignment_in_main_memory(self._chip)
         while True:
             found: list[_Shared] = []
-            for groups, blocks in best.joined(self._touched, unit):
+            for blocks in best.joined(self._touched, unit):
                 left -= len(first.ordered.work.ops)
                 if left < 0:
                     return
                 ordered = in_blocks(first.ordered, self._chip, blocks)
-                one = _Shared(self._region, self._chip, ordered, self._border, groups)
+                one = _Shared(self._region, self._chip, ordered, self._border)
                 if one.size < best.size:
                     found.append(one)
             if not found:
@@ -89,13 +87,11 @@ class SharedBlocks:
 
 
 class _Shared:
-    """Parts with groups of tensors that share blocks: their bytes of main memory at the `peak`, and their `size`, that
-    with the number of moments that have as many, and the bytes of all moments."""
+    """Parts with tensors that share blocks: their bytes of main memory at the `peak`, and their `size`, that with the
+    number of moments that have as many, and the bytes of all moments."""
 
-    def __init__(
-        self, region: Region, chip: Soc, ordered: OrderedParts, border: Border, groups: Sequence[_Group]
-    ) -> None:
-        self.ordered, self._groups = ordered, groups
+    def __init__(self, region: Region, chip: Soc, ordered: OrderedParts, border: Border) -> None:
+        self.ordered = ordered
         memory, tensors = main_memory(region, chip, ordered)
         live = memory.live(border.inputs, border.outputs)
         self.peak = max(live, default=0)
@@ -109,20 +105,16 @@ class _Shared:
         """Cycles of the region."""
         return self.ordered.order.cycles
 
-    def joined(
-        self, touched: Mapping[Tensor, TouchedTensor], unit: int
-    ) -> Iterator[tuple[list[_Group], PlacesInBlocks]]:
-        """The groups with two of the largest blocks joined, those that save the most bytes."""
+    def joined(self, touched: Mapping[Tensor, TouchedTensor], unit: int) -> Iterator[PlacesInBlocks]:
+        """The places of tensors with two of the largest blocks joined, those that save the most bytes."""
         found = []
         for (nbytes, one), (other_nbytes, other) in combinations(self._blocks, 2):
-            both = *one, *other
-            places = places_in_blocks([both], touched, unit)
+            places = places_in_blocks([(*one, *other)], touched, unit)
             saved = nbytes + other_nbytes - max(place.offset + tensor.nbytes for tensor, place in places.items())
             if saved > 0:
-                found.append((saved, both))
-        for _, both in sorted(found, key=lambda one: -one[0])[:_TRIED]:
-            groups = [*(group for group in self._groups if not {*group} & {*both}), both]
-            yield groups, places_in_blocks(groups, touched, unit)
+                found.append((saved, places))
+        for _, places in sorted(found, key=lambda one: -one[0])[:_TRIED]:
+            yield {**self.ordered.blocks, **places}
 
 
 def with_shared_blocks(found: OrderedParts, chip: Soc, groups: Sequence[_Group]) -> OrderedParts:
@@ -181,17 +173,11 @@ class TouchedTensor:
 def touched_bytes(parts: Sequence[PlacedPart]) -> dict[Tensor, TouchedTensor]:
     """What parts touch of each tensor in main memory."""
     found: dict[Tensor, list[tuple[int, int, int]]] = {}
-    number = 0
-    for part in parts:
-        for op in part.layout.work.ops:
-            for access in op.accesses:
-                if isinstance(access.place, LocalBuffer):
-                    continue
-                argument = main_address(op, access, part.layout.work.homes).space - ARGUMENT
-                if argument >= 0:
-                    tensor, start = part.part.arguments[argument]
-                    found.setdefault(tensor, []).append((number, start + access.start, start + access.stop))
-            number += 1
+    every = ((part, op) for part in parts for op in part.layout.work.ops)
+    for number, (part, op) in enumerate(every):
+        for argument, access in accesses_of_arguments(part, op):
+            tensor, start = part.part.arguments[argument]
+            found.setdefault(tensor, []).append((number, start + access.start, start + access.stop))
     return {tensor: TouchedTensor(some) for tensor, some in found.items()}
 
 

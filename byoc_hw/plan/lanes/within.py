@@ -12,11 +12,11 @@ from byoc_hw.graph import Graph
 from byoc_hw.plan.chip_choices import ChipChoices
 from byoc_hw.plan.chip_plan import ChipPlan
 from byoc_hw.plan.choices import Choices
-from byoc_hw.plan.lanes.carried_out import CarriedOut
+from byoc_hw.plan.lanes.carried_out import CarriedOut, plan_of, with_layers_of
 from byoc_hw.plan.lanes.joint import OrderedParts
 from byoc_hw.plan.lanes.known_plan import known_plan
 from byoc_hw.plan.lanes.planner import ChipPlanner
-from byoc_hw.plan.lanes.shared_blocks import SharedBlocks, layers_of_blocks
+from byoc_hw.plan.lanes.shared_blocks import SharedBlocks
 from byoc_hw.plan.planned import flash_bytes, table_bytes
 from byoc_hw.plan.search.within import Border, Sized, SizedPlans, with_less_and_less_flash
 from byoc_hw.soc import Soc
@@ -59,10 +59,11 @@ class SizedChipPlans:
 
     def __init__(self, graph: Graph, chip: Soc, border: Border, place: Mapping[str, str]) -> None:
         self._planner, self._border = ChipPlanner(graph, chip, place), border
+        self._carried_out = CarriedOut(graph, chip)
         self._alone = {lane: SizedPlans(graph, chip.accelerators[lane], border) for lane in self._planner.able()}
         self._known_alone: set[tuple[int, Choices]] = set()
         self._found: dict[ChipChoices, SizedChipPlan] = {}
-        self._fastest = _WithSharedBlocks(graph, chip, border, known_plan(graph, chip, place))
+        self._fastest = _WithSharedBlocks(known_plan(graph, chip, place), self._carried_out, border)
 
     def within(self, ram: int) -> SizedChipPlan | None:
         """The fastest plan with at most so many bytes of main memory; None where none is found."""
@@ -88,8 +89,8 @@ class SizedChipPlans:
 
     @cached_property
     def _with_fewer_copies(self) -> list[_WithSharedBlocks]:
-        planner, border = self._planner, self._border
-        return [_WithSharedBlocks(planner.graph, planner.chip, border, plan) for plan in planner.with_fewer_copies()]
+        plans = self._planner.with_fewer_copies()
+        return [_WithSharedBlocks(plan, self._carried_out, self._border) for plan in plans]
 
     def _search_within(self, ram: int) -> None:
         """Add plans on several accelerators."""
@@ -118,12 +119,11 @@ class SizedChipPlans:
 class _WithSharedBlocks:
     """A plan, and the same with more and more tensors that share blocks of main memory."""
 
-    def __init__(self, graph: Graph, chip: Soc, border: Border, plan: ChipPlan) -> None:
-        self.plan, self._border = plan, border
-        self._carried_out = CarriedOut(graph, chip)
+    def __init__(self, plan: ChipPlan, carried_out: CarriedOut, border: Border) -> None:
         assert plan.choices is not None, "the planner's plans follow from choices"
-        self._region, ordered = self._carried_out.parts(plan.choices)
-        self._blocks = SharedBlocks(self._region, chip, ordered, border)
+        self.plan, self._choices, self._border = plan, plan.choices, border
+        self._region, ordered = carried_out.parts(plan.choices)
+        self._blocks = SharedBlocks(self._region, plan.chip, ordered, border)
 
     def within(self, ram: int) -> SizedChipPlan | None:
         """The fastest that has at most so many bytes of main memory; None where none has."""
@@ -135,8 +135,9 @@ class _WithSharedBlocks:
         return self._sized(self._blocks.smallest())
 
     def _sized(self, found: OrderedParts) -> SizedChipPlan:
-        plan = self.plan
-        if found.blocks and plan.choices is not None:
-            choices = replace(plan.choices, blocks=layers_of_blocks(found.blocks, self._region))
-            plan = replace(self._carried_out.plan(choices), bound=plan.bound, costs=plan.costs)
+        plan, choices = self.plan, self._choices
+        if found.blocks:
+            made = plan_of(self._region, plan.chip, found, choices.lanes)
+            made = with_layers_of(plan.graph, choices.order, made)
+            plan = replace(made, bound=plan.bound, costs=plan.costs)
         return sized_on_chip(plan, self._border)

@@ -3,7 +3,7 @@
 import json
 from dataclasses import replace
 from functools import cache
-from itertools import permutations
+from itertools import combinations, permutations
 
 import pytest
 from chip_machine import check_chip_plan
@@ -160,8 +160,8 @@ def test_no_byte_is_touched_behind_the_first_touch_of_another_tensor(found, unit
     assert {place.block for place in places.values()} == {tensors[0]}
     assert min(place.offset for place in places.values()) == 0
     assert all(place.offset % unit == 0 for place in places.values())
-    first = [(some[0][0], at) for at, some in enumerate(spans)]
-    for (_, at), (_, other) in ((one, two) for one in first for two in first if one < two):
+    first = sorted((some[0][0], at) for at, some in enumerate(spans))
+    for (_, at), (_, other) in combinations(first, 2):
         for later, start, stop in spans[other]:
             for op, begin, end in spans[at]:
                 shift = places[tensors[other]].offset - places[tensors[at]].offset
@@ -189,7 +189,7 @@ def test_tensors_that_are_not_in_main_memory_share_none():
     samples = Samples()
     first = samples.conv2d(samples.tensor((1, 4, 4, 8)), 8, (1, 1))
     graph = graph_of([first.ifm], [first, second := samples.conv2d(first.ofm, 8, (1, 1))], [second.ofm])
-    plan = plan_region(graph, TWINS, place=dict.fromkeys(["conv2d"], "one"))
+    plan = plan_region(graph, TWINS, place={"conv2d": "one"})
     shared = plan_region(graph, TWINS, replace(plan.choices, blocks=((0,),)))
     assert shared.choices.blocks == ()
     assert shared.cycles == plan.cycles
