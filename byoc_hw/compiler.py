@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from byoc_hw.accelerator import REFERENCE
 from byoc_hw.arguments import check_flag, check_one_of, check_type, shown
 from byoc_hw.build_arena import BuildArena, is_tiled
-from byoc_hw.emit.files import Parts, project_files, write_project
+from byoc_hw.emit.files import project_files, write_project
+from byoc_hw.emit.parts import Parts
 from byoc_hw.emit.region import region_source
 from byoc_hw.emit.weight_file import WEIGHTS
 from byoc_hw.errors import InvalidInput, PlanError, Unsupported

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.arguments import check_type, check_whole
 from byoc_hw.compiler import build, front_end
-from byoc_hw.emit.files import Parts, project_files, write_project
+from byoc_hw.emit.files import project_files, write_project
+from byoc_hw.emit.parts import Parts
 from byoc_hw.errors import InvalidInput, PlanError, Unsupported
 from byoc_hw.frontend.seam import CompiledHost, Model
 from byoc_hw.garbage import seldom_collected

@@ -10,7 +10,7 @@ import numpy as np
 
 from byoc_hw.emit.c import POINTEES
 from byoc_hw.emit.directory import GENERATOR, LARGEST_METADATA, METADATA, inside, settle
-from byoc_hw.emit.files import METADATA_FORMAT
+from byoc_hw.emit.metadata_file import METADATA_FORMAT
 from byoc_hw.emit.schedule_rows import ENGINES, NO_LAYER, REASONS
 from byoc_hw.errors import InvalidInput
 from byoc_hw.program import QUANTIZED_TYPES, SMALLEST_SCALE

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from byoc_hw.accelerator import REFERENCE, Accelerator
-from byoc_hw.emit.files import Parts
+from byoc_hw.emit.parts import Parts
 from byoc_hw.graph import Add, Conv2d, Dense, Graph, Pool2d, Reshape
 from byoc_hw.plan.place.arena import ModelMemory, place_model
 from byoc_hw.plan.planned import PlannedRegion

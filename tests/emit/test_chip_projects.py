@@ -14,7 +14,8 @@ import sanitizers
 from chip_samples import CHIP, DSP, NPU, TWO_BRANCHES, activation, chip_plan, two_branches
 from emit_samples import place_all, sample_parts
 
-from byoc_hw.emit.files import Parts, project_files, write_project
+from byoc_hw.emit.files import project_files, write_project
+from byoc_hw.emit.parts import Parts
 from byoc_hw.emit.region import code
 from byoc_hw.errors import InvalidInput, RunError
 from byoc_hw.graph import Add, Graph

@@ -9,7 +9,8 @@ import pytest
 from emit_samples import host_only_parts, sample_parts, sample_program
 
 from byoc_hw.accelerator import SMALL
-from byoc_hw.emit.files import Files, Parts, project_files, write_project
+from byoc_hw.emit.files import Files, project_files, write_project
+from byoc_hw.emit.parts import Parts
 from byoc_hw.errors import GraphError, InvalidInput
 from byoc_hw.hwlib.names_header import hal_functions
 from byoc_hw.plan.place.arena import place_model

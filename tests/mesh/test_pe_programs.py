@@ -26,7 +26,8 @@ from byoc_hw import PlanError, Project
 from byoc_hw.accelerator import REFERENCE
 from byoc_hw.commands.arrays import random_samples
 from byoc_hw.demo import heldout, model_path
-from byoc_hw.emit.files import Parts, project_files, write_project
+from byoc_hw.emit.files import project_files, write_project
+from byoc_hw.emit.parts import Parts
 from byoc_hw.mesh import group
 from byoc_hw.mesh.code_size import CODE_OF_A_CALL, CODE_OF_A_FUNCTION, CODE_OF_A_PORT, LIBRARY_CODE
 from byoc_hw.mesh.machine import MESH_7296

@@ -13,7 +13,8 @@ from riscv32_tools import needs_cortex_m, needs_riscv32
 from vendor_library import VENDOR
 
 from byoc_hw.accelerator import SMALL
-from byoc_hw.emit.files import Parts, project_files, write_project
+from byoc_hw.emit.files import project_files, write_project
+from byoc_hw.emit.parts import Parts
 from byoc_hw.errors import InvalidInput, RunError, ToolchainMissing
 from byoc_hw.project import Project
 from byoc_hw.run.files import read_model

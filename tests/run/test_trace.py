@@ -12,7 +12,9 @@ import pytest
 from emit_samples import SCALE, place_all, sample_graph, sample_parts, weights
 
 from byoc_hw.accelerator import REFERENCE, SMALL
-from byoc_hw.emit.files import METADATA, Parts, project_files, write_project
+from byoc_hw.emit.directory import METADATA
+from byoc_hw.emit.files import project_files, write_project
+from byoc_hw.emit.parts import Parts
 from byoc_hw.errors import PlanError, RunError
 from byoc_hw.graph import Add, Conv2d, Graph, Reshape, Transpose
 from byoc_hw.plan.region import plan_region
