@@ -22,7 +22,7 @@ from byoc_hw.plan.array.storage import Storage, can_tile
 from byoc_hw.plan.array.weight_blocks import cut, fits
 from byoc_hw.plan.array.window import extents
 from byoc_hw.plan.choices import PIECES, Blocks, Choices, Group, Tiling
-from byoc_hw.plan.search.patch_estimate import column_counts, slice_counts
+from byoc_hw.plan.search.patch_counts import column_counts, slice_counts
 from byoc_hw.plan.search.single_layer import tilings
 from byoc_hw.plan.work.halo import keepable
 from byoc_hw.plan.work.patch_boxes import check_slices_outer, runs_of_channels
