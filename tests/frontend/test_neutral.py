@@ -11,6 +11,9 @@ X = relay.var("x", shape=(2, 6), dtype="float32")
 N = relay.var("n", shape=(2, 6), dtype="int8")
 
 
+NARROW = relay.cast(relay.clip(relay.cast(N, "int32"), -100.0, 127.0), "int8")
+
+
 def number(value, dtype="float32"):
     return relay.const(np.array(value, dtype))
 
@@ -56,6 +59,9 @@ STAYS = {
     "a clip of float": relay.clip(X, -128.0, 127.0),
     "a cast of what is clipped to more than a smaller type has": relay.cast(
         relay.cast(relay.clip(relay.cast(N, "int32"), -129.0, 127.0), "int8"), "int64"
+    ),
+    "a smaller type that several read": (
+        relay.cast(NARROW, "int16") * relay.cast(relay.cast(NARROW, "int32") + number(1, "int32"), "int16")
     ),
     "whole numbers of float": relay.cast(relay.cast(relay.clip(X, 0.0, 127.0), "int8"), "float32"),
     "a cast by way of a smaller type": relay.cast(relay.cast(X, "int8"), "float32"),

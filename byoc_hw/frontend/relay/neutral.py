@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection
+
 import numpy as np
 import tvm
 from tvm import relay
@@ -17,13 +20,28 @@ def without_neutral(main: relay.Function) -> relay.Function:
     """A type-checked function without sums with 0, products with 1, clips to what a type has, and casts and reshapes of
     others or of nothing."""
     types = {parameter: parameter.checked_type for parameter in main.params}
+    readers, shared = _readers(main), set[relay.Expr]()
 
     def rebuild(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:
         for before, now in zip(call.args, arguments, strict=True):
             types[now] = before.checked_type
-        return _simpler(called_with(call, arguments), call.checked_type, types)
+            if readers[before] > 1:
+                shared.add(now)
+        return _simpler(called_with(call, arguments), call.checked_type, types, shared)
 
     return rebuild_calls(main, rebuild)
+
+
+def _readers(main: relay.Function) -> Counter[relay.Expr]:
+    """How often each value is read, or given back."""
+    found = Counter([main.body])
+
+    def visit(node: relay.Expr) -> None:
+        if isinstance(node, relay.Call | relay.Tuple):
+            found.update(node.args if isinstance(node, relay.Call) else node.fields)
+
+    relay.analysis.post_order_visit(main.body, visit)
+    return found
 
 
 def neutral_operand(call: relay.Call) -> int | None:
@@ -37,11 +55,13 @@ def neutral_operand(call: relay.Call) -> int | None:
     return None
 
 
-def _simpler(call: relay.Call, of: tvm.ir.Type, types: dict[relay.Expr, tvm.ir.Type]) -> relay.Expr:
-    """A call of this type, whose arguments are of these, or what it leaves unchanged."""
+def _simpler(
+    call: relay.Call, of: tvm.ir.Type, types: dict[relay.Expr, tvm.ir.Type], shared: Collection[relay.Expr]
+) -> relay.Expr:
+    """A call of this type, whose arguments are of these, or what it leaves unchanged. Several read what is `shared`."""
     name = operator_name(call)
     if name in ("cast", "reshape"):
-        return _of_source(call, name, of, types)
+        return _of_source(call, name, of, types, shared)
     if name == "clip" and "int" in of.dtype:
         limits = np.iinfo(of.dtype)
         return call.args[0] if call.attrs.a_min <= limits.min and limits.max <= call.attrs.a_max else call
@@ -49,19 +69,28 @@ def _simpler(call: relay.Call, of: tvm.ir.Type, types: dict[relay.Expr, tvm.ir.T
     return call if place is None or types[call.args[1 - place]] != of else call.args[1 - place]
 
 
-def _of_source(call: relay.Call, name: str, of: tvm.ir.Type, types: dict[relay.Expr, tvm.ir.Type]) -> relay.Expr:
-    """A cast or reshape of what is in front of those before it."""
+def _of_source(
+    call: relay.Call, name: str, of: tvm.ir.Type, types: dict[relay.Expr, tvm.ir.Type], shared: Collection[relay.Expr]
+) -> relay.Expr:
+    """A cast or reshape of what is in front of those before it. A value that several read stays what they read where it
+    takes fewer bytes so: it may be kept in memory for them."""
     value = call.args[0]
     while isinstance(value, relay.Call) and operator_name(value) == name:
         source = value.args[0]
-        if name == "cast" and not _keeps(source, types[source].dtype, types[value].dtype, of.dtype):
-            break
+        if name == "cast":
+            before, through = types[source].dtype, types[value].dtype
+            if not _keeps(source, before, through, of.dtype) or (value in shared and _bytes(through) < _bytes(before)):
+                break
         value = source
     if types[value] == of:
         return value
     if value.same_as(call.args[0]) or not of.shape:
         return call
     return called_with(call, [value]) if name == "cast" else with_span(relay.reshape(value, of.shape), call.span)
+
+
+def _bytes(dtype: str) -> int:
+    return np.dtype(dtype).itemsize
 
 
 def _keeps(value: relay.Expr, source: str, through: str, to: str) -> bool:
