@@ -25,11 +25,11 @@ FAR = 1.1
 
 def by_estimates(graph: Graph, accelerator: Accelerator, bound: int) -> list[Layout]:
     """Plans by estimates, and those that were tried near some of them, the best of which is the last one: near the best
-    one with packed rows and without, if both are fast. A region may have many single layers: of one, plans near its
-    best in tiles and near its best without are tried, but fewer."""
+    one with rows of each kind, if it is fast. A region may have many single layers: of one, plans near its best in
+    tiles and near its best without are tried, but fewer."""
     if len(graph.layers) > 1:
         found = laid_out(graph, accelerator, far=FAR * bound, enough=NEAR * bound)
-        starts = [min(some, key=promise) for some in reversed(_of_each(found, _is_packed))]
+        starts = [min(some, key=promise) for some in reversed(_of_each(found, _rows))]
         fast = _AS_FAST * min(promise(start) for start in starts)
         starts, work = [start for start in starts if promise(start) <= fast], MOST_WORK
     else:
@@ -46,18 +46,18 @@ _AS_FAST = 1.1
 """How much slower a plan may be for which others near it are tried beside those near the fastest one."""
 
 
-def _of_each(found: Sequence[Layout], kind: Callable[[Layout], bool]) -> list[list[Layout]]:
-    """The plans that are not of a kind, and those that are: one list or two."""
-    both = ([one for one in found if kind(one) is which] for which in (False, True))
-    return [some for some in both if some]
+def _of_each(found: Sequence[Layout], kind: Callable[[Layout], int]) -> list[list[Layout]]:
+    """The plans of each kind that there is."""
+    return [[one for one in found if kind(one) == which] for which in sorted(set(map(kind, found)))]
 
 
 def _has_tiles(layout: Layout) -> bool:
     return any(group.tiling is not None for group in layout.choices.groups)
 
 
-def _is_packed(layout: Layout) -> bool:
-    return bool(layout.choices.packed)
+def _rows(layout: Layout) -> int:
+    """How rows lie: packed or not, and among the pixels of others or not."""
+    return 2 * bool(layout.choices.packed) + layout.choices.jobs_transpose
 
 
 def differs(layout: Layout) -> bool:
@@ -88,7 +88,7 @@ def worth_cutting(found: Layout, tried: Sequence[Layout]) -> list[Layout]:
     """A plan and those that were tried of which the fastest may come with copies and jobs cut. Where groups are apart
     runs are cut one by one: only of the plan itself."""
     plans = [found]
-    for some in (each for lying in _of_each(tried, _is_packed) for each in _of_each(lying, differs)):
+    for some in (each for lying in _of_each(tried, _rows) for each in _of_each(lying, differs)):
         if min(map(cycles_of, some)) <= _AS_FAST * found.cycles:
             whole = [one for one in some if all(group.pieces == 1 for group in one.choices.groups)]  # can be cut more
             plans += nsmallest(_FAST, some, cycles_of) + nsmallest(_FAST, whole, cycles_of)

@@ -8,7 +8,7 @@ from plan_check import check
 from plan_graphs import regions
 from plan_samples import Samples, accelerator, graph_of
 
-from byoc_hw.accelerator import REFERENCE, TuningSpace
+from byoc_hw.accelerator import REFERENCE, SMALL, TuningSpace
 from byoc_hw.plan.bound.prices import cycles_bound
 from byoc_hw.plan.choices import Blocks, Choices, Group
 from byoc_hw.plan.search import estimate
@@ -296,6 +296,20 @@ def test_both_mappings_are_searched_where_their_plans_take_about_as_long():
     assert not estimated.choices.packed
     assert found.choices.packed
     assert found.cycles < 0.95 * estimated.cycles
+
+
+def test_inputs_that_jobs_may_read_swapped_make_no_plan_slower():
+    samples = Samples()
+    first = samples.conv2d(samples.tensor((1, 25, 5, 64)), 64, (1, 1))
+    deep = samples.depthwise(first.ofm, padding=(1, 1, 1, 1))
+    last = samples.conv2d(deep.ofm, 64, (1, 1))
+    pool = samples.pool(last.ofm, kernel=(25, 5))
+    graph = graph_of([first.ifm], [first, deep, last, pool], [pool.ofm])
+    hardware = replace(SMALL, dma_width=1)
+    found = best_layout(graph, hardware)
+    assert found.choices.jobs_transpose, "the fastest plan by estimates reads them so"
+    plain = own_layout(graph, replace(hardware, packed_rows=False))
+    assert own_layout(graph, hardware).cycles <= plain.cycles < found.cycles
 
 
 def test_a_layer_that_packed_rows_keep_the_array_from_filling_is_in_tiles():
