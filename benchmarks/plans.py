@@ -22,6 +22,7 @@ from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.place.arena import place_model
 from byoc_hw.plan.region import plan_tiles
 from byoc_hw.plan.steps import Copy, RegionPlan
+from byoc_hw.plan.tune.best_order import in_best_order
 
 
 @dataclass(frozen=True)
@@ -119,13 +120,22 @@ class _Watch:
     ) -> RegionPlan:
         assert not place, "the benchmarks plan for one accelerator"
         assert objective is None, "the benchmarks plan for the fewest cycles"
-        start = self.clock()
-        try:
+        with self._timed():
             plan = plan_tiles(graph, accelerator, choices)
-        finally:
-            self.seconds += self.clock() - start
         self.plans.append(plan)
         return plan
+
+    def in_best_order(self, graph: Graph, accelerator: Accelerator) -> Graph:
+        with self._timed():
+            return in_best_order(graph, accelerator)
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        start = self.clock()
+        try:
+            yield
+        finally:
+            self.seconds += self.clock() - start
 
     def place_model(self, *given: Any) -> Any:
         self.placed = given
@@ -143,6 +153,7 @@ def _watched(clock: Callable[[], float]) -> Iterator[_Watch]:
     watch = _Watch(clock)
     with (
         patch.object(compiler, "plan_region", watch.plan_region),
+        patch.object(compiler, "in_best_order", watch.in_best_order),
         patch.object(build_arena, "place_model", watch.place_model),
     ):
         yield watch
