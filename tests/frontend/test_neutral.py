@@ -9,8 +9,6 @@ from byoc_hw.frontend.relay.neutral import without_neutral
 
 X = relay.var("x", shape=(2, 6), dtype="float32")
 N = relay.var("n", shape=(2, 6), dtype="int8")
-
-
 NARROW = relay.cast(relay.clip(relay.cast(N, "int32"), -100.0, 127.0), "int8")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection
 
 import numpy as np
@@ -10,6 +9,7 @@ import tvm
 from tvm import relay
 
 from byoc_hw.frontend.relay.compose import called_with, rebuild_calls
+from byoc_hw.frontend.relay.match import users_of
 from byoc_hw.frontend.relay.sources import operator_name, with_span
 
 _NEUTRAL = {"add": 0, "subtract": 0, "multiply": 1, "divide": 1}
@@ -20,28 +20,16 @@ def without_neutral(main: relay.Function) -> relay.Function:
     """A type-checked function without sums with 0, products with 1, clips to what a type has, and casts and reshapes of
     others or of nothing."""
     types = {parameter: parameter.checked_type for parameter in main.params}
-    readers, shared = _readers(main), set[relay.Expr]()
+    users, shared = users_of(main), set[relay.Expr]()
 
     def rebuild(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:
         for before, now in zip(call.args, arguments, strict=True):
             types[now] = before.checked_type
-            if readers[before] > 1:
+            if len(users[before]) > 1:
                 shared.add(now)
         return _simpler(called_with(call, arguments), call.checked_type, types, shared)
 
     return rebuild_calls(main, rebuild)
-
-
-def _readers(main: relay.Function) -> Counter[relay.Expr]:
-    """How often each value is read, or given back."""
-    found = Counter([main.body])
-
-    def visit(node: relay.Expr) -> None:
-        if isinstance(node, relay.Call | relay.Tuple):
-            found.update(node.args if isinstance(node, relay.Call) else node.fields)
-
-    relay.analysis.post_order_visit(main.body, visit)
-    return found
 
 
 def neutral_operand(call: relay.Call) -> int | None:
