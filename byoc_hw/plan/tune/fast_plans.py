@@ -87,8 +87,8 @@ def cut_plan(plan: Layout) -> Layout:
 def worth_cutting(found: Layout, tried: Sequence[Layout]) -> list[Layout]:
     """A plan and those that were tried of which the fastest may come with copies and jobs cut. Where groups are apart
     runs are cut one by one: only of the plan itself."""
-    plans = [found]
-    for some in (each for lying in _of_each(tried, _rows) for each in _of_each(lying, differs)):
+    plans, different = [found], list({plan.choices: plan for plan in tried}.values())
+    for some in (each for lying in _of_each(different, _rows) for each in _of_each(lying, differs)):
         if min(map(cycles_of, some)) <= _AS_FAST * found.cycles:
             whole = [one for one in some if all(group.pieces == 1 for group in one.choices.groups)]  # can be cut more
             plans += nsmallest(_FAST, some, cycles_of) + nsmallest(_FAST, whole, cycles_of)
