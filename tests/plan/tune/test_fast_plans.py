@@ -7,7 +7,6 @@ from byoc_hw.plan.bound.prices import known_bound
 from byoc_hw.plan.tune.fast_plans import by_estimates, fastest_of, worth_cutting
 from byoc_hw.plan.tune.own_plan import own_layout
 
-
 PE = MESH_7296.pe
 
 
