@@ -183,7 +183,7 @@ def test_random_networks_are_bit_exact(model):
 
 @pytest.mark.slow
 @given(models(chips()))
-@settings(max_examples=examples(4), phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@settings(max_examples=examples(3), phases=[Phase.explicit, Phase.reuse, Phase.generate])
 def test_random_networks_are_bit_exact_on_several_accelerators(model):
     chip, mod = model
     assert_bit_exact(mod, accelerator=chip)

@@ -88,30 +88,16 @@ def ordered_regions(draw, most=4):
 
 
 @pytest.mark.slow
-@given(ordered_regions())
-@settings(EXAMPLES, max_examples=5)
-def test_any_graph_with_orders_is_exact_on_any_chip(region):
-    check_on_chip(*region)
-
-
-@pytest.mark.slow
 @given(ordered_regions(most=6))
 @settings(EXAMPLES, max_examples=examples(10))
-def test_larger_graphs_with_orders_are_exact_on_any_chip(region):
-    check_on_chip(*region)
-
-
-@pytest.mark.slow
-@given(chip_regions())
-@settings(EXAMPLES, max_examples=5)
-def test_any_graph_is_exact_on_any_chip_in_the_cycles_foreseen(region):
+def test_any_graph_with_orders_is_exact_on_any_chip(region):
     check_on_chip(*region)
 
 
 @pytest.mark.slow
 @given(chip_regions(most=9))
 @settings(EXAMPLES, max_examples=examples(10))
-def test_larger_graphs_are_exact_on_any_chip(region):
+def test_any_graph_is_exact_on_any_chip_in_the_cycles_foreseen(region):
     check_on_chip(*region)
 
 

@@ -57,7 +57,7 @@ def walk(space, choices, count, seed=0):
 
 @pytest.mark.slow
 @given(st.one_of(chip_regions(), chip_regions(), shared_chips()), st.integers(0, 99))
-@settings(EXAMPLES, max_examples=examples(10))
+@settings(EXAMPLES, max_examples=examples(6))
 def test_any_choices_on_the_way_give_an_exact_plan_in_the_cycles_of_their_score_above_the_bound(region, seed):
     check_choices_on_the_way(*region, seed)
 
@@ -125,24 +125,28 @@ def test_steps_stay_in_the_space_that_the_vendor_describes():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("chip", [TIGHT, PAIR, TWINS, VECTOR], ids=["tight", "pair", "twins", "library"])
+@pytest.mark.parametrize("chip", [PAIR, TWINS, VECTOR], ids=["pair", "twins", "library"])
 def test_the_best_plan_is_never_worse_than_the_planners_and_takes_the_cycles_it_says(chip):
+    tuned = chip_search(branches(), chip).best(budget=60)
+    assert tuned.after <= tuned.before == plan_region(branches(), chip).cycles
+    check_tuned(tuned, chip)
+
+
+def check_tuned(tuned, chip):
     graph = branches()
-    own = plan_region(graph, chip)
-    tuned = chip_search(graph, chip).best(budget=100)
-    assert tuned.before == own.cycles
     plan = plan_region(graph, chip, tuned.choices)
-    assert plan.cycles == tuned.after <= tuned.before
+    assert plan.cycles == tuned.after
     inputs, expected = values_of(graph)
     check_chip_plan(plan, expected, inputs, permutations(range(len(plan.parts))))
 
 
 @pytest.mark.slow
 def test_finds_a_better_plan_the_same_whoever_evaluates_and_whatever_the_weights():
-    alone = chip_search(branches(), TIGHT).best(budget=60, seed=3)
-    assert alone.after < alone.before
+    alone = chip_search(branches(), TIGHT).best(budget=30, seed=3)
+    assert alone.after < alone.before == tight_plan().cycles
+    check_tuned(alone, TIGHT)
     with ProcessPoolExecutor(2) as pool:
-        other = chip_search(branches(seed=1), TIGHT).best(budget=60, seed=3, executor=pool)
+        other = chip_search(branches(seed=1), TIGHT).best(budget=30, seed=3, executor=pool)
     assert other == alone
 
 

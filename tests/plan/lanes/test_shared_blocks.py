@@ -102,7 +102,7 @@ def regions_with_blocks(draw):
 
 @pytest.mark.slow
 @given(regions_with_blocks())
-@settings(EXAMPLES, max_examples=examples(8))
+@settings(EXAMPLES, max_examples=examples(6))
 def test_any_tensors_of_any_graph_can_share_blocks(region):
     chip, graph, numbers = region
     plan = plan_region(graph, chip)

@@ -50,16 +50,9 @@ def shared_chips(draw, most=6):
 
 
 @pytest.mark.slow
-@given(shared_chips())
-@settings(EXAMPLES, max_examples=examples(4))
-def test_any_graph_is_exact_on_any_chip_in_the_cycles_foreseen(region):
-    check_on_chip(*region)
-
-
-@pytest.mark.slow
 @given(shared_chips(most=8))
-@settings(EXAMPLES, max_examples=examples(5))
-def test_larger_graphs_are_exact_on_any_chip(region):
+@settings(EXAMPLES, max_examples=examples(6))
+def test_any_graph_is_exact_on_any_chip_in_the_cycles_foreseen(region):
     check_on_chip(*region)
 
 
@@ -139,7 +132,7 @@ def test_each_accelerator_has_a_share_of_a_memory_with_little_room(count):
     chip = replace(chip, shared=(tuple(one.name for one in chip.accelerators),))
     own = chip.divided()
     assert {one.activation_memory for one in own.accelerators} == {8 * KIB}
-    graph = separable(blocks=2, size=32, channels=32)
+    graph = separable(blocks=1, size=32, channels=32)
     plan = check_on_chip(chip, graph)
     assert plan.choices.divided
     assert plan.cycles <= plan_region(graph, own).cycles
