@@ -87,18 +87,23 @@ def cut_plan(plan: Layout) -> Layout:
 def worth_cutting(found: Layout, tried: Sequence[Layout]) -> list[Layout]:
     """A plan and those that were tried of which the fastest may come with copies and jobs cut. Where groups are apart
     runs are cut one by one: only of the plan itself."""
-    plans, different = [found], list({plan.choices: plan for plan in tried}.values())
-    for some in (each for lying in _of_each(different, _rows) for each in _of_each(lying, differs)):
+    plans = [found]
+    for some in (each for lying in _of_each(_each_once(tried), _rows) for each in _of_each(lying, differs)):
         if min(map(cycles_of, some)) <= _AS_FAST * found.cycles:
             whole = [one for one in some if all(group.pieces == 1 for group in one.choices.groups)]  # can be cut more
             plans += nsmallest(_FAST, some, cycles_of) + nsmallest(_FAST, whole, cycles_of)
             plans += nsmallest(_BUSY, some, _least)
     return [
         one
-        for one in {plan.choices: plan for plan in plans}.values()
+        for one in _each_once(plans)
         if one.order.jobs
         and (one.choices == found.choices if one.choices.apart else 2 * len(one.work.ops) <= MOST_ORDERED)
     ]
+
+
+def _each_once(plans: Sequence[Layout]) -> list[Layout]:
+    """Plans without those that come again."""
+    return list({plan.choices: plan for plan in plans}.values())
 
 
 def cycles_of(layout: Layout) -> int:
